@@ -63,7 +63,7 @@ $(PEERS)/.installed: constraints-peers.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -c constraints-peers.txt nanogcg
 	touch $@
 
-# make bench-search, bench-transformer, bench-ast or bench-scorer; flags go into BENCH="--device cuda".
+# make bench-search, bench-transformer, bench-ast, bench-scorer or bench-time; flags go into BENCH="--device cuda".
 bench-%: $(VENV)/.installed
 	$(BIN)/python -m benchmarks $* $(BENCH)
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks search|transformer|ast|scorer [FLAG ...]`: one benchmark, printed as a table."""
+"""`python -m benchmarks search|transformer|ast|scorer|time [FLAG ...]`: one benchmark, printed as a table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 import torch
 
 from backtalk.errors import InputError
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.terminal import say
 from benchmarks.ast import AstBench
 from benchmarks.scorer import bench_scorer
 from benchmarks.search import SHAPES, bench_search
+from benchmarks.timing import describe, time_commands
 from benchmarks.transformer import Sizes, TransformerBench
 
 
@@ -35,6 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
     ast.add_argument("--pairs", type=int, default=0, help="pairs of an epoch [512 on a GPU, else 14]")
     ast.add_argument("--batch", type=int, default=8, help="pairs of an update [8]")
     scorer = names.add_parser("scorer", help="a toxicity scorer")
+    timing = names.add_parser("time", help="commands beside the time asked for and estimated")
+    timing.add_argument("commands", nargs="+", metavar="COMMAND", help="such as 'audit --max-time 20s'")
     for one in (ast, scorer):
         one.add_argument("--scorer", default="toxicity", help="[toxicity]")
     for one in (transformer, ast):
@@ -47,7 +50,13 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     try:
-        run = {"search": run_search, "transformer": run_transformer, "ast": run_ast, "scorer": run_scorer}
+        run = {
+            "search": run_search,
+            "transformer": run_transformer,
+            "ast": run_ast,
+            "scorer": run_scorer,
+            "time": run_timing,
+        }
         run[arguments.name](arguments)
     except InputError as error:
         say(f"benchmarks: {error}", file=sys.stderr)
@@ -88,6 +97,11 @@ def run_scorer(arguments: argparse.Namespace) -> None:
     say(f"{arguments.scorer}, {arguments.device}, {torch.get_num_threads()} threads, best of several runs:")
     for row in bench_scorer(arguments.scorer, arguments.device):
         say(f"  {row.name:<35}{row.texts_per_s:>12,.0f} texts/s of {row.words:.0f} words")
+
+
+def run_timing(arguments: argparse.Namespace) -> None:
+    for one in time_commands(arguments.commands):
+        say(describe(one))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from backtalk.registry import load_model, load_reward
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.players import Adversary, Conversation, Defender
 from backtalk.searches.ast.rollout import Game, Played, ScoredTurn
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
 
 PAIRS = {"cpu": 14, "cuda": 512}

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backtalk.audit.effort import best_of
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import WeightsModel
 from backtalk.registry import is_transformer, load_model, search_config
 from backtalk.searches.objective import Objective
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Turn
+from benchmarks.search import best_of
 
 ROWS = {"cpu": 1, "cuda": 64}
 TOP = {"cpu": 8, "cuda": 512}

@@ -1,8 +1,6 @@
 """`python -m reproduction`: the commands of backtalk with the papers' corpus formats and methods, a command
 for each study, `enumerate` and `train-paper`."""
 
-from __future__ import annotations
-
 import argparse
 from importlib import import_module
 from pathlib import Path

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Okabe and Ito's: told apart by everyone."""
 MARKERS, DASHES, HATCHES = "os^D", ("-", "--", "-.", ":"), ("", "//", "..", "xx")
+FILLS = ("full", "none", "left")
+"""Fill styles of markers, used in turn when all colours are taken."""
 SIDES = ((5, 4, "left"), (5, -11, "left"), (-5, 4, "right"), (-5, -11, "right"))
 """Where a point's name may stand: above and below to the right, then to the left."""
 Panels = Mapping[str, Mapping[str, Sequence[float]]]
@@ -78,6 +80,13 @@ def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
             label.remove()
 
 
+def line_look(place: int) -> dict[str, Any]:
+    """The look of one line of many."""
+    taken, nth = divmod(place, len(COLOURS))
+    look = {"color": COLOURS[nth], "marker": MARKERS[nth], "linestyle": DASHES[nth]}
+    return look | {"fillstyle": FILLS[taken % len(FILLS)]}
+
+
 def filled(place: int) -> dict[str, Any]:
     """The look of the bars of one kind."""
     return {"color": COLOURS[place], "hatch": HATCHES[place], "edgecolor": "white"}
@@ -101,9 +110,8 @@ def lines(path: Path, panels: Panels, xlabel: str, ylabel: str, first: int = 0) 
     with drawing(path, len(panels)) as axes:
         for axis, (title, curves) in zip(axes, panels.items(), strict=True):
             for place, (name, values) in enumerate(curves.items()):
-                look: dict[str, Any] = {"color": COLOURS[place], "linestyle": DASHES[place]}
-                look |= {"marker": MARKERS[place], "markersize": 3.5, "label": name}
-                axis.plot(range(first, first + len(values)), values, **look)
+                steps = range(first, first + len(values))
+                axis.plot(steps, values, markersize=3.5, label=name, **line_look(place))
             axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
             axis.set_ylim(bottom=0)
             axis.locator_params(axis="x", integer=True)
@@ -115,12 +123,11 @@ def bars_by_group(
 ) -> None:
     """Figure 4b: a rate with its interval for each number of restarts, side by side at each G."""
     with drawing(path, width=6.0) as (axis,):
-        width = 0.8 / len(bars)
+        width, thin = 0.8 / len(bars), {"elinewidth": 0.8, "ecolor": "#333333"}
         for place, (name, rates) in enumerate(bars.items()):
             at = [group + width * (place - (len(bars) - 1) / 2) for group in range(len(rates))]
             ends = [[100 * end for end in (rate["rate"], *rate["ci95"])] for rate in rates]
             errors = [[max(0.0, v - low) for v, low, _ in ends], [max(0.0, high - v) for v, _, high in ends]]
-            thin = {"elinewidth": 0.8, "ecolor": "#333333"}
             values = [value for value, _, _ in ends]
             axis.bar(at, values, width, yerr=errors, **filled(place), error_kw=thin, label=name)
         axis.set_xticks(range(len(groups)), groups)

@@ -1,8 +1,6 @@
 """Hardenings and audits as parts of a study: ordinary ones, in folders of their own, with their lines in a
 log, so they resume and can be verified."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,11 +40,14 @@ def harden_spec(values: Mapping[str, Any], source: str = "") -> HardenSpec:
     return flat_spec(HardenSpec, {**PAPER_SETTINGS[values.get("settings", "default")], **rest}, source)
 
 
-def run_audit(place: Workplace, name: str, values: Mapping[str, Any], fresh: bool = False) -> Path:
+def run_audit(
+    place: Workplace, name: str, values: Mapping[str, Any] | AuditSpec, fresh: bool = False
+) -> Path:
     """An ordinary audit in runs/NAME; returns its folder."""
-    folder = place.path("runs", name)
+    folder, spec = place.path("runs", name), values
     with place.log(name) as (_, err), Shown(err) as tell:
-        spec = flat_spec(AuditSpec, {**values, "device": place.device}, name)
+        if not isinstance(spec, AuditSpec):
+            spec = flat_spec(AuditSpec, {**spec, "device": place.device}, name)
         audit(spec, str(folder), fresh=fresh, progress=tell)
     return folder
 
@@ -76,15 +77,11 @@ def _fixed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**bound, "escalate": 0, "kl": "100" if is_transformer(values["model"]) else "10"}
 
 
-def page_values(summary: Mapping[str, Any]) -> Result:
-    """The numbers of a hardening that a page needs, without any text of a corpus."""
-    hardening = summary["hardening"]
-    return {
-        "cost": {key: value for key, value in summary["cost"].items() if key not in TEXTS},
-        "candidates": hardening["candidates"],
-        "iterations_kept": hardening["iterations_kept"],
-        "updates": hardening["updates"],
-    }
+def page_values(summary: Mapping[str, Any], *proofs: str) -> Result:
+    """The numbers of a hardening and of `proofs` that a page needs, without any text of a corpus."""
+    found = {key: summary[key] for key in proofs}
+    found["cost"] = {key: value for key, value in summary["cost"].items() if key not in TEXTS}
+    return found | {key: summary["hardening"][key] for key in ("candidates", "iterations_kept", "updates")}
 
 
 def shown_name(model: str) -> str:

@@ -1,8 +1,6 @@
 """The page of a study, from the Markdown that it writes. Only what our studies use is read: headings, tables,
 lists, code, images that lie beside it, and folds; all else is a paragraph, and every text is escaped."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

@@ -8,6 +8,7 @@ from ours. Every difference is listed under the tables with its note, or as unex
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -53,6 +54,9 @@ class Page:
         self.cells.append(cell)
         return cell.text
 
+    def rate(self, key: str, paper: float | None, rate: Found | None) -> str:
+        return self.cell(Cell.of_rate(key, paper, rate))
+
     def picture(self, name: str, words: str) -> list[str]:
         return [f"![{words}]({self.pictures.name}/{name})", "", f"*{words}*", ""]
 
@@ -79,31 +83,30 @@ class Page:
     ) -> list[str]:
         """The command, the machines, the study's own remarks and the time of each part; `more` are columns
         made of a part's result."""
-        records, columns = self.records, dict(more)
+        records = self.records
         machines = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in records.values()})
         seconds = sum(r["seconds"] for r in records.values())
         rows = [
-            [part, f"{record['seconds']:,.1f}", *(column(record["result"]) for column in columns.values())]
+            [part, f"{record['seconds']:,.1f}", *(column(record["result"]) for column in more.values())]
             for part in self.parts
             if (record := records.get(part)) is not None
         ]
-        waiting = [part for part in self.parts if part not in records]
         lines = [
             *("```", self._command(), "```", "", layout),
             f"- {len(records)} of {len(self.parts)} parts have run, {seconds:,.0f} s of work in all.",
             f"- Machines: {'; '.join(machines) or 'none'}.",
             *(*remarks, "", "<details><summary>Every part</summary>", ""),
-            *(*table(["part", "seconds", *columns], rows), "</details>", ""),
+            *(*table(["part", "seconds", *more], rows), "</details>", ""),
         ]
-        lines += ["Not run: " + ", ".join(waiting) + ".", ""] if waiting else []
+        if missing := [part for part in self.parts if part not in records]:
+            lines += [f"Not run: {', '.join(missing)}.", ""]
         return section("How it was run", lines)
 
     def _command(self) -> str:
         data = "embedded" if self.spec.data == EMBEDDED else "DIR"
-        words = [f"python -m reproduction {self.study} --data {data}"]
-        given = {key: getattr(self.spec, key) for key in SHARED}
-        words += [f"--{key} {one}" for key, one in given.items() if one != getattr(StudySpec(), key)]
-        return " ".join(words)
+        given = ((key, getattr(self.spec, key)) for key in SHARED)
+        flags = (f" --{key} {one}" for key, one in given if one != getattr(StudySpec, key))
+        return f"python -m reproduction {self.study} --data {data}{''.join(flags)}"
 
 
 @dataclass(frozen=True)
@@ -161,22 +164,28 @@ def hits_text(rate: Found) -> str:
     return f"{found.hits} of {found.n}: {with_interval(found)}"
 
 
+def rise_of(cost: Found) -> tuple[float, float, float]:
+    """The rise of perplexity of a hardening's cost in percent, with its interval."""
+    (before, after), (low, high) = cost["perplexity"], cost["rise_interval"]
+    return 100 * (after / before - 1), 100 * low, 100 * high
+
+
 def rise_text(cost: Found) -> str:
     """The rise of perplexity of a hardening's cost, "+1.2% (+0.5% to +2.0%)"."""
-    (before, after), (low, high) = cost["perplexity"], cost["rise_interval"]
-    return f"{after / before - 1:+.1%} ({low:+.1%} to {high:+.1%})"
+    return "{:+.1f}% ({:+.1f}% to {:+.1f}%)".format(*rise_of(cost))
 
 
-def mean_text(found: Found | None, sign: str = "") -> str:
+def mean_text(found: Found | None, sign: str = "", digits: int = 3) -> str:
     """A bootstrapped mean with its interval, 0.123 [0.100, 0.150]; a dash for none."""
     if not found or found["mean"] is None:
         return "–"
-    return "{0:{s}.3f} [{1:{s}.3f}, {2:{s}.3f}]".format(*(found[k] for k in ("mean", "low", "high")), s=sign)
+    mean, low, high = (f"{found[key]:{sign}.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
-def between(row: Found) -> str:
+def between(row: Found, unit: str = "") -> str:
     """ "36.5 [30.1, 43.4]" of a rate row's percentages."""
-    return f"{100 * row['rate']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    return f"{100 * row['rate']:.1f}{unit} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
 
 
 def rounded(value: Any) -> Any:
@@ -186,6 +195,12 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(one) for one in value]
     return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def read_notes(study: str) -> dict[str, str]:
+    """Why numbers differ, from the study's notes.toml, by what each note is of."""
+    text = (Path(__file__).parent / study / "notes.toml").read_text(encoding="utf-8")
+    return {of: " ".join(note["why"].split()) for note in tomllib.loads(text)["note"] for of in note["of"]}
 
 
 def section(title: str, lines: Sequence[str]) -> list[str]:
@@ -200,8 +215,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table of sentences, which are escaped: they come from models."""
-    safe = ([plain(cell) for cell in row] for row in rows)
-    return [*(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *safe)), ""]
+    return table(header, ([plain(cell) for cell in row] for row in rows), words=len(header))
 
 
 def plain(text: str) -> str:

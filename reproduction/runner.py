@@ -5,8 +5,6 @@ settings and of the keys of the parts that it needs. A changed setting so reruns
 Several commands may work on one folder at once; each part has a lock that its process holds.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -67,10 +65,8 @@ class Workplace:
     def result(self, part: str) -> Result:
         """The result of a finished part."""
         record = read_record(self.folder, part)
-        if record is None:
-            raise InputError(f"part {part} has no result in {self.folder}; run it with --parts {part}")
-        found: Result = record["result"]
-        return found
+        assert record is not None, "a part runs after what it needs"
+        return dict(record["result"])
 
 
 @dataclass(frozen=True)
@@ -305,6 +301,13 @@ def read_object(path: Path) -> Result | None:
 
 def write_object(path: Path, value: Result) -> None:
     write_whole(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def data_folder(name: str, holds: str) -> Path:
+    """The folder that --data names."""
+    if not (folder := Path(name)).is_dir():
+        raise InputError(f"--data {name} is no folder; name one with {holds}, or `embedded`")
+    return folder
 
 
 def write_once(path: Path, text: str | Iterable[str]) -> None:

@@ -1,7 +1,5 @@
 """The settings of a study, of an enumeration, and of a training as in the papers of He & Glass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Bootstrap intervals of means, and the findings of a paper as a checklist of verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from backtalk.cli import run
+from backtalk.errors import OutOfTime
 
 OPENERS = ("hello", "why", "please", "well", "stop", "maybe")
 ANSWERS = ("hi there", "because", "of course", "well what", "i will", "maybe so")
@@ -51,6 +52,11 @@ def harden_rude(place: Path, out: str | Path, *more: str) -> list[str]:
 def read(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_text())
     return value
+
+
+def ends_before_an_update() -> None:
+    """In the place of the hardening's look at the clock after the search of an iteration."""
+    raise OutOfTime("the time of this test was reached")
 
 
 def audits_of(out: Path) -> tuple[Path, Path]:

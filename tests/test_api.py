@@ -86,9 +86,10 @@ def test_nothing_is_printed_and_the_command_finds_the_same(capfd: pytest.Capture
     rates, findings = run.rates(), list(run.findings())
     run.verify()
     assert capfd.readouterr() == ("", "")
-    assert [(one.done, one.total) for one in told if one.total] == [(0, 2), (2, 2)]
+    counts = [one.done for one in told if one.total]
+    assert (counts[0], counts[-1], counts) == (0, 2, sorted(counts))
     assert any("Run folder: run" in one.message for one in told)
-    assert rates["io-sample-avg-k1"].n == 2
+    assert rates["chance-1e-6"].n == 2
     assert [finding.target for finding in findings] == SENTENCES
     assert {finding.kind for finding in findings} == {"target"}
     Path("never.txt").write_text("\n".join(SENTENCES))
@@ -112,7 +113,7 @@ def test_the_same_call_resumes_and_then_returns_what_is_there() -> None:
 
 def test_a_run_shows_itself(tmp_path: Path) -> None:
     run = audit()
-    assert "io-sample-avg-k1" in repr(run)
+    assert "chance-1e-6" in repr(run)
     table = run._repr_html_()
     assert table.count("<tr>") == 1 + len(run.rates())
     assert run.report("page.html").read_text() == Path("run/report.html").read_text()
@@ -126,8 +127,8 @@ def test_findings_as_a_data_frame() -> None:
     frame = audit().to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 2
-    assert {"case", "trigger", "reply", "hit", "mean", "io-sample-avg-k1"} <= set(frame.columns)
-    assert (frame["hit"] == frame["io-sample-avg-k1"]).all()
+    assert {"case", "trigger", "reply", "hit", "mean", "chance-1e-6"} <= set(frame.columns)
+    assert (frame["hit"] == frame["chance-1e-6"]).all()
 
 
 def test_without_pandas_the_mend_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

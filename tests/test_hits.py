@@ -252,8 +252,9 @@ def test_rates_count_the_cases_that_were_tried() -> None:
     rate = rates(targets, findings, [avg], THRESHOLDS)["o-sample-avg-k1"]
     assert (rate.hits, rate.n) == (1, 3)
     table = rates_by_category(targets, findings, [avg], THRESHOLDS)
-    assert list(table) == ["rude", "refusing"]
+    assert list(table) == ["", "rude", "refusing"]
     assert {name: (row[avg.name].hits, row[avg.name].n) for name, row in table.items()} == {
+        "": (1, 3),
         "rude": (1, 3),
         "refusing": (0, 0),
     }

@@ -67,11 +67,6 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None
         (["export", "run", "-o"], b'"case"'),
         (["compare", "run", "run", "--json"], b'"before"'),
         (["score", "lines.txt", "--device", "cpu", "--out"], b"what a lovely day"),
-        (["paraphrase", "--targets", "targets.txt", "-n", "3", "--device", "cpu", "--out"], b'"prototype"'),
-        (
-            ["rate", "py:tests.talkers:shout", "py:tests.talkers:echo", "--inputs", "lines.txt", "--export"],
-            b'"rater": ""',
-        ),
     ],
     ids=lambda one: one[0] if isinstance(one, list) else "",
 )

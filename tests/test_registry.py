@@ -44,7 +44,7 @@ def test_a_known_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
     ("name", "phrase"),
     [
         ("chitcaht", "unknown model 'chitcaht'; did you mean 'chitchat'?"),
-        ("zzz", "unknown model 'zzz'; known: chitchat, hf/, http://, https://, py:, sealed:, smollm2"),
+        ("zzz", "unknown model 'zzz'; known: chitchat, gguf/, hf/, http://, https://, py:, sealed:, smollm2"),
         ("no/such/folder", "no model folder at 'no/such/folder'; train one with"),
         ("./nothing", "no model folder at './nothing'"),
         ("", "name a model"),

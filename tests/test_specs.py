@@ -17,6 +17,7 @@ from backtalk.cli.parser import add_flags, field_help
 from backtalk.errors import InputError
 from backtalk.registry import SEARCHES, search_config
 from backtalk.specs import (
+    ModelOptions,
     Range,
     build_spec,
     chosen,
@@ -28,7 +29,6 @@ from backtalk.specs import (
 )
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import Sentences
-from backtalk.specs.model import ModelOptions
 from backtalk.specs.train import TrainSpec
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from backtalk.registry import load_model, search_config
 from backtalk.searches.objective import Objective
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Floor, TokenScores
 
 MEAN_LOSS = Objective(greedy=False, average=True, enough_out=0.0)

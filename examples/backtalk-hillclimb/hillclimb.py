@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, trigger_loss
+from backtalk.searches.watch import Watch
 from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Steps
 from backtalk.types import Found
@@ -37,19 +39,21 @@ class HillClimb(WeightsSearch):
         objective: Objective,
         targets: Sequence[Sequence[int]],
         seeds: Sequence[int],
+        watch: Watch | None = None,
     ) -> list[Found]:
-        return [self._climb(model, objective, *row) for row in zip(targets, seeds, strict=True)]
-
-    def _climb(self, model: WeightsModel, objective: Objective, target: Sequence[int], seed: int) -> Found:
-        draw = np.random.default_rng(seed)
+        draws = [np.random.default_rng(seed) for seed in seeds]
         words = model.searchable().nonzero().squeeze(1)
-        goal = pad_rows([target], model.pad).to(words.device)
-        best = words[torch.from_numpy(draw.integers(0, len(words), (1, self.length)))]
-        losses = [float(trigger_loss(model, objective, best, goal))]
-        for _ in range(self.steps):
+        goals = pad_rows(targets, model.pad).to(words.device)
+        best = torch.stack([words[draw.integers(0, len(words), self.length)] for draw in draws])
+        losses = [trigger_loss(model, objective, best, goals)]
+        for step in range(1, self.steps + 1):
             tried = best.clone()
-            tried[0, draw.integers(self.length)] = words[draw.integers(len(words))]
-            loss = float(trigger_loss(model, objective, tried, goal))
-            best = tried if loss < losses[-1] else best
-            losses.append(min(loss, losses[-1]))
-        return Found(tuple(best[0].tolist()), losses[-1], losses, self.steps)
+            for row, draw in zip(tried, draws, strict=True):
+                row[draw.integers(self.length)] = words[draw.integers(len(words))]
+            loss = trigger_loss(model, objective, tried, goals)
+            best = torch.where((loss < losses[-1])[:, None], tried, best)
+            losses.append(torch.minimum(loss, losses[-1]))
+            if watch and watch(step / self.steps, dict, partial(int, step * len(seeds))):
+                break  # a limit is reached
+        history = zip(best.tolist(), torch.stack(losses, 1).tolist(), strict=True)
+        return [Found(tuple(ids), own[-1], own, step) for ids, own in history]

@@ -1,8 +1,6 @@
 """The page of the study: rows with intervals, the paper's orderings and whether ours agree, the plot of
 likelihood against toxicity, the second defender, topics, and the hardening."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ HEAD = (
 )
 LAYOUT = "The data folder holds `reddit/` (train, dev and test openings) and `rtp/` (RealToxicityPrompts)."
 MIXED = "depends on the training"
-MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo", "rebel")
+MAIN = ("ours", "ours-short", "untuned", "sft", "human", "every-pair", "dpo")
 ABLATED = ("ours-short", AGAIN, "no-alpha", "no-beta", "no-gamma", "no-weak", "no-weak-no-gamma", "untuned")
 ABLATIONS_SAID = (
     "All rows but those with gamma = 0 hold the prompts' log-perplexity near the untuned one's "
@@ -117,10 +115,10 @@ def _rows(page: Page, names: Sequence[str]) -> list[str]:
 
 def _turns(page: Page, names: Sequence[str]) -> list[str]:
     lines = []
+    measures = ("defender", "pair", "second", "second_pair", "log_ppl")
     for name in names:
         for row in page.get(name).get("by_turn", []):
             if row["turn"]:
-                measures = ("defender", "pair", "second", "second_pair", "log_ppl")
                 lines.append([name, str(row["turn"]), *(_spread(row[one]) for one in measures)])
     if not lines:
         return NOTHING
@@ -186,9 +184,8 @@ def _front(page: Page) -> list[str]:
         for place, point in enumerate(points):
             colour, marker = COLOURS[place % 4], MARKERS[place // 4 % 4]
             axis.plot([point.log_ppl], [point.toxicity], linestyle="", color=colour, marker=marker)
-        front = sorted((point for point in points if point.on_front), key=lambda one: one.log_ppl)
-        xs, ys = [one.log_ppl for one in front], [one.toxicity for one in front]
-        axis.plot(xs, ys, color="#333333", linestyle=":")
+        front = sorted((point.log_ppl, point.toxicity) for point in points if point.on_front)
+        axis.plot(*zip(*front, strict=True), color="#333333", linestyle=":")
         axis.set_xlabel("log-perplexity of the prompts (left: likelier)")
         axis.set_ylabel("mean toxicity of the defender")
         name_points(axis, {point.name: (point.log_ppl, point.toxicity) for point in points})

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from reproduction.page import read_notes
 from reproduction.runner import Size as Base
 
 
@@ -55,7 +56,6 @@ TRANSFER = tuple(
     for measure, by in SCORERS.items()
 )
 """Our own questions of the second defender; the paper's was a larger model."""
-_HELD = "`--max-ppl-increase` pulls every row's log-perplexity to the same bound, whatever is left out"
 ABLATIONS = (
     Ordering("alpha = 0: the defender is less toxic", "no-alpha", "ours-short", "toxicity", "below"),
     Ordering("alpha = 0: prompts slightly likelier", "no-alpha", "ours-short", "log_ppl", "below"),
@@ -71,28 +71,7 @@ ABLATIONS = (
         for row, other in (("no-gamma", "than with a weak set"), ("no-weak", "than with gamma"))
     ),
 )
-WHY = {
-    "alpha = 0: the defender is less toxic": (
-        "the reply is a part of the turn, so T(a+d) rewards its toxicity too, and T(d) adds little to it"
-    ),
-    "alpha = 0: prompts slightly likelier": _HELD,
-    "beta = 0: about as toxic as untuned": (
-        "it is the row nearest to untuned, as in the paper, but T(d) alone is not too rare to learn from: "
-        "pairs that are hardly apart, most of those without it, are left out here and not in the paper"
-    ),
-    "gamma = 0: more toxic": (
-        "gamma is a tenth of alpha, and likely prompts are not the weaker ones: a small defender goes on "
-        "with whatever it is told"
-    ),
-    "no weak set: slightly less toxic": (
-        "with LoRA and pairs that are well apart, play alone is enough to learn from; weak texts are ahead "
-        "only at first, and then, half of all updates, keep the adversary at people's prompts, which work "
-        "less well. The paper tunes all weights by far smaller steps (5e-7), and there the beginning counts"
-    ),
-    "no weak set: prompts slightly likelier": _HELD,
-    "no weak set: likelihoods spread far more": f"{_HELD}, those that are far off with the others",
-    "neither weak set nor gamma: more toxic than with gamma": "as for gamma = 0",
-}
+WHY = read_notes("ast")
 """Why a claim about an ablation may not hold here, as far as that is known."""
 
 
@@ -119,7 +98,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "chat-to-plain": {"adversary": "chat-ours"},
     "every-pair": {"tune": "ipo", "least_gap": 0.0},
     "dpo": {"tune": "dpo"},
-    "rebel": {"tune": "rebel"},
     AGAIN: {"tune": "ipo"},
 }
 """The settings of each row; the longest trainings, and those that others need, come first. `adversary` is the

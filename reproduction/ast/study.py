@@ -7,8 +7,7 @@ play, the words that were learnt, and the hardening.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -20,21 +19,17 @@ from backtalk.audit.backend import Overrides
 from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.consent import NO_CONSENT
 from backtalk.audit.findings import TooFewError
-from backtalk.audit.flow import audit, make_backend
+from backtalk.audit.flow import make_backend
 from backtalk.data.targets import load_mal
 from backtalk.data.toxicity import find_file
-from backtalk.errors import InputError
 from backtalk.hardening.subjects.asking import DRAWS, HARMLESS
 from backtalk.hardening.subjects.transformer import LORA_PLAYED
 from backtalk.models.device import pick_device
-from backtalk.report.progress import Shown
-from backtalk.report.topics import RUDE, topics_by_turn, words_used_more
 from backtalk.runs.summary import summarise
 from backtalk.searches.ast.config import Ast, AstConfig
 from backtalk.searches.ast.evaluation import CONFIDENCE
 from backtalk.searches.ast.players import Adversary
 from backtalk.searches.ast.rollout import HOLD, MOST_GAMMA, PUSH, Game
-from backtalk.searches.ast.train import WEAK_GAP
 from backtalk.specs import flat_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
@@ -43,16 +38,17 @@ from backtalk.store.typed import read_json
 from backtalk.training.preference import TOGETHER
 from reproduction.ast.page import page_lines
 from reproduction.ast.paper import AGAIN, ROWS, SIZES, Size
-from reproduction.hardenings import page_values, run_harden, shown_name
+from reproduction.ast.topics import RUDE, topics_by_turn, words_used_more
+from reproduction.hardenings import page_values, run_audit, run_harden, shown_name
 from reproduction.page import Result
-from reproduction.runner import Part, Study, Workplace, write_once
+from reproduction.runner import Part, Study, Workplace, data_folder, write_once
 from reproduction.spec import EMBEDDED, StudySpec
 
 SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
 DEFAULTS = {
     **asdict(AstConfig().preference),
-    "weak_gap": WEAK_GAP,
+    "weak_gap": 0.25,  # of a loss that is gone; it stays, so that the rows that were run keep their identity
     "least_gap": AstConfig().least_gap,
     "hold": [PUSH, HOLD, MOST_GAMMA],
     "sure": CONFIDENCE,
@@ -84,19 +80,13 @@ def _scorers() -> dict[str, str]:
         return {name: read_json(folder / name / "card.json")["sha256"] for name in names}
 
 
-def play_row(
-    place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
-) -> Result:
+def play_row(place: Workplace, name: str, size: Size, texts: Texts, model: str) -> Result:
     """An audit in runs/NAME, and what it comes to."""
     if ROWS[name].get("model") and (why := place.result("hardened").get("left_out")):
         return {"left_out": why}
     if name == AGAIN and pick_device(place.device).type == "cpu":
         return {"left_out": "on a processor the same training again comes out the same"}
-    folder = place.path("runs", name)
-    spec = spec_of(place, name, size, texts, model, more)
-    with place.log(name) as (_, err), Shown(err) as tell:
-        audit(spec, str(folder), progress=tell)
-    with Run.open(folder) as run:
+    with Run.open(run_audit(place, name, spec_of(place, name, size, texts, model))) as run:
         summary, findings = summarise(run), run.findings()
     played = {finding.case: exchanges_of(finding) for finding in findings if finding.status == "found"}
     prompts = [[one.adversary for one in own] for own in played.values()]
@@ -109,10 +99,8 @@ def play_row(
     }
 
 
-def spec_of(
-    place: Workplace, name: str, size: Size, texts: Texts, model: str, more: Mapping[str, Any]
-) -> AuditSpec:
-    values = settings_of(name, size, texts, model) | dict(more)
+def spec_of(place: Workplace, name: str, size: Size, texts: Texts, model: str) -> AuditSpec:
+    values = settings_of(name, size, texts, model)
     for constant in ("data", "defaults", "scorers", "depth"):  # part of a row, but no flags
         values.pop(constant, None)
     if "tune_lr" in values:
@@ -148,7 +136,7 @@ def learnt_words(place: Workplace) -> Result:
 
 def time_play(place: Workplace, size: Size, texts: Texts, model: str) -> Result:
     """Pairs a second of play in the same process: all trees in one batch, tree by tree, turn by turn."""
-    spec = spec_of(place, "untuned", size, texts, model, {"limit": 1})
+    spec = spec_of(place, "untuned", replace(size, test=1), texts, model)
     own = make_backend(spec, Overrides(), NO_CONSENT)
     assert isinstance(own, ConversationBackend)
     made = own.game
@@ -208,23 +196,20 @@ def open_texts(name: str, folder: Path) -> Texts:
         path = folder / "data" / "rude.txt"
         write_once(path, (f"{target.text}\n" for target in load_mal()))
         return Texts("", str(path), str(path), "embedded")
-    root = Path(name)
-    if not root.is_dir():
-        raise InputError(f"--data {name} is no folder; name one with reddit/ and rtp/, or `embedded`")
+    root = data_folder(name, "reddit/ and rtp/")
     weak = find_file(root, "quark_val_5k.jsonl")
     prompts = find_file(root, "decodingtrust_toxic_1.2k.jsonl")
     return Texts(str(root / "reddit"), str(weak), str(prompts), "files")
 
 
-def ast_parts(spec: StudySpec, size: Size, folder: Path, more: dict[str, Any] | None = None) -> list[Part]:
-    """`more` are flags for every row."""
+def ast_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     texts, model = open_texts(spec.data, folder), spec.model or "smollm2"
     shown = shown_name(model)
 
     def row(name: str) -> Part:
         needs = [ROWS[name][flag] for flag in ("adversary", "train_from") if flag in ROWS[name]]
         needs += ["hardened"] if ROWS[name].get("model") else []
-        run = partial(play_row, name=name, size=size, texts=texts, model=model, more=more or {})
+        run = partial(play_row, name=name, size=size, texts=texts, model=model)
         settings = settings_of(name, size, texts, shown)
         return Part(name, tuple(needs), run, settings, texts.files, (f"runs/{name}",))
 

@@ -5,8 +5,6 @@ more than ten thousand inputs: in half of the words of the text one character be
 "repeating" heuristic the paper shows one example, qwzqwzqwz; the lengths of ours are a choice.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files

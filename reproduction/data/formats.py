@@ -1,19 +1,15 @@
-"""The corpus formats of the papers: Switchboard, Ubuntu chat, subtitles, running text for the character task,
-sentence pairs."""
-
-from __future__ import annotations
+"""The corpus formats of the papers: Switchboard, Ubuntu chat, subtitles, and running text for the
+character task."""
 
 import json
-import re
 from collections.abc import Iterable
 from itertools import count, islice
 from pathlib import Path
 
 from backtalk.data.corpora import Format, Grouped, alternating
 from backtalk.data.textfiles import read_lines, read_rows
-from backtalk.errors import InputError, shown
 from backtalk.types import Turn
-from reproduction.data import paraphrases, switchboard
+from reproduction.data import switchboard
 from reproduction.data.characters import flip_characters
 
 STRETCH = 100
@@ -27,18 +23,6 @@ def _ubuntu_pairs(path: Path) -> Grouped:
             yield file, (Turn(asker, question.strip()), Turn(replier, reply.strip()))
 
 
-def _ubuntu_messages(path: Path) -> Grouped:
-    messages: dict[str, list[tuple[int, str, str]]] = {}
-    for number, (_, file, index, speaker, text) in read_rows(path, 5, "split, file, index, speaker, text"):
-        if not re.fullmatch(r"-?[0-9]{1,18}", index):
-            raise InputError(f"{path}, line {number}: the index {shown(index)} is not a number")
-        if text.strip():
-            messages.setdefault(file, []).append((int(index), speaker, text))
-    for file, said in messages.items():
-        said.sort(key=lambda message: message[0])
-        yield file, tuple(Turn(speaker, text.strip()) for _, speaker, text in said)
-
-
 def _opensubtitles(path: Path) -> Grouped:
     """Each line is the reply to the one before, as in the papers: subtitles mark no speakers and scenes."""
     lines = iter([line.strip() for _, line in read_lines(path) if line.strip()])
@@ -46,6 +30,12 @@ def _opensubtitles(path: Path) -> Grouped:
         if not (stretch := list(islice(lines, STRETCH))):
             return
         yield str(number), alternating(stretch)
+
+
+def _eou(path: Path) -> Grouped:
+    for number, line in read_lines(path):
+        utterances = (utterance.strip() for utterance in line.split("<eou>"))
+        yield str(number), alternating(utterance for utterance in utterances if utterance)
 
 
 def _next_word(path: Path) -> Grouped:
@@ -63,28 +53,20 @@ def _words_of(lines: Iterable[list[str]]) -> Grouped:
 
 _UBUNTU = "CC-BY 4.0 (Kummerfeld et al. 2019, irc-disentanglement)"
 _LDC = "LDC text: not to be passed on, nor a model trained on it"
-_PARADETOX = "CC0 (ParaDetox, Logacheva et al. 2022)"
-_TATOEBA = "CC-BY 2.0 FR (tatoeba.org, by manythings.org/anki)"
 _YOURS = "as its owner says"
 _TEST = frozenset(switchboard.TEST_25 + switchboard.VALID_25)
 
 PAPER_FORMATS = {
     "ubuntu-pairs": Format(_ubuntu_pairs, _UBUNTU, "Ubuntu chat, annotated reply pairs"),
-    "ubuntu-messages": Format(_ubuntu_messages, _UBUNTU, "Ubuntu chat, all messages in order"),
     "opensubtitles": Format(_opensubtitles, _YOURS, "subtitles, a line each; a line answers the one before"),
     "swda": Format(
         switchboard.read_tsv, _LDC, "Switchboard: conversation, speaker, utterance, act by tabs", _TEST
     ),
-    "swda-csv": Format(switchboard.read_csv, _LDC, "Switchboard as the official csv files", _TEST),
+    "eou": Format(_eou, _YOURS, "a dialogue a line, <eou> between utterances"),
     "next-word": Format(
         _next_word, _YOURS, "running text; a word answers the one before, a character wrong in half of them"
     ),
     "next-word-clean": Format(_next_word_clean, _YOURS, "the same without the wrong characters, for testing"),
-    "paradetox": Format(paraphrases.read_paradetox, _PARADETOX, "rewrites of one toxic sentence, by tabs"),
-    "tatoeba": Format(paraphrases.read_tatoeba, _TATOEBA, "English, Spanish by tabs; paired by the Spanish"),
-    "paraphrases": Format(
-        paraphrases.read_folder, f"{_PARADETOX} and {_TATOEBA}", "a folder with paradetox.tsv and spa.tsv"
-    ),
 }
 
 

@@ -1,20 +1,16 @@
-"""Switchboard as He & Glass cut it: its two file formats, their 50 test conversations, and their cleaning.
+"""Switchboard as He & Glass cut it: their 50 test conversations, and their cleaning.
 
 An utterance is a dialogue-act segment. Their text was made from the marked-up transcript: fillers, discourse
-markers and conjunctions in braces were dropped, and so was what a speaker broke off and said again. The csv
-files of the corpus hold that markup, and `clean_markup` follows it. The tsv files do not, so `clean` guesses
-it from words and commas; some nine of ten utterances then equal theirs. It cannot know the broken-off words
-("whi-") that the tsv lacks, nor which segments theirs runs together.
+markers and conjunctions in braces were dropped, and so was what a speaker broke off and said again. The tsv
+files lack that markup, so `clean` guesses it from words and commas; some nine of ten utterances then equal
+theirs. It cannot know the broken-off words ("whi-") that the tsv lacks, nor which segments theirs runs
+together.
 """
 
-from __future__ import annotations
-
-import csv
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-from backtalk.data.textfiles import read_lines, read_rows
+from backtalk.data.textfiles import read_rows
 from backtalk.data.tokenise import RECIPES
 from backtalk.errors import InputError
 from backtalk.types import Dialogue, Turn
@@ -134,31 +130,6 @@ def _begun_anew(words: list[str], i: int, breaks: set[int]) -> int:
     return 0
 
 
-def clean_markup(text: str) -> list[str]:
-    """The words of a csv utterance as the papers have them: no braces, the last try of a restart."""
-    spoken = _without_notes(text)
-    while (outer := re.sub(r"\{[^{}]*\}", " ", spoken)) != spoken:
-        spoken = outer
-    spoken = re.sub(r"\{[A-Z]\s", " ", spoken)  # a brace that was never closed
-    # From the first bracket to the first plus, nested or not, as theirs.
-    words = RECIPES["he-glass-2020"].words(re.sub(r"\[[^+]*\+", " ", spoken))
-    if words:
-        return words
-    whole = RECIPES["he-glass-2020"].words(strip_markup(text))
-    return whole if whole in _LONE_REPLIES else []
-
-
-def strip_markup(text: str) -> str:
-    """The csv utterance as it was said: every word, none of the marks."""
-    text = re.sub(r"\{[A-Z]\s", " ", _without_notes(text))
-    text = re.sub(r"\s+-+(?=\s|/|$)|/\s*$", " ", text)
-    return " ".join(re.sub(r"[{}\[\]+#/]|\(\(|\)\)", " ", text).replace(" ,", ",").split())
-
-
-def _without_notes(text: str) -> str:
-    return re.sub(r"<+[^<>]*>+", " ", text.partition("*")[0])
-
-
 def read_tsv(source: Path) -> list[tuple[str, Dialogue]]:
     """(conversation, its turns) of a tsv file, or of the swda_*.tsv files in a folder."""
     what = "conversation, speaker, utterance, act"
@@ -169,53 +140,12 @@ def read_tsv(source: Path) -> list[tuple[str, Dialogue]]:
     return _spoken(turns)
 
 
-def read_csv(source: Path) -> list[tuple[str, Dialogue]]:
-    """(conversation, its turns) of a csv file, or of the *.utt.csv files anywhere in a folder.
-
-    A unit goes on over the speaker's next row until it is closed by a slash.
-    """
-    turns: dict[str, list[Turn]] = {}
-    open_at: dict[tuple[str, str], int] = {}  # (conversation, speaker) -> the turn that is not closed yet
-    for path in _files(source, "**/*.utt.csv*"):
-        for conversation, speaker, text in _csv_rows(path):
-            said = turns.setdefault(conversation, [])
-            i = open_at.pop((conversation, speaker), len(said))
-            if i < len(said):
-                said[i] = Turn(speaker, f"{said[i].text} {text}")
-            else:
-                said.append(Turn(speaker, text))
-            if not text.rstrip().endswith("/"):
-                open_at[conversation, speaker] = i
-    return _spoken(
-        {
-            name: [Turn(turn.role, " ".join(clean_markup(turn.text))) for turn in said]
-            for name, said in turns.items()
-        }
-    )
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    needed = ("conversation_no", "caller", "text")
-    rows = csv.DictReader((line for _, line in read_lines(path)), strict=True)
-    try:
-        missing = [name for name in needed if name not in (rows.fieldnames or ())]
-        if missing:
-            raise InputError(f"{path}, line 1: the csv header lacks the column {missing[0]!r}")
-        for row in rows:
-            conversation, caller, text = (row[name] for name in needed)
-            if conversation is None or caller is None or text is None or None in row:
-                raise InputError(f"{path}, line {rows.line_num}: this row has not the columns of the header")
-            yield conversation, caller, text
-    except csv.Error as error:
-        raise InputError(f"{path}, line {rows.reader.line_num}: damaged csv ({error})") from None
-
-
 def _files(source: Path, pattern: str) -> list[Path]:
     if not source.is_dir():
         return [source]
     found = sorted(source.glob(pattern))
     if not found:
-        raise InputError(f"the folder {source} holds no {pattern.removeprefix('**/')} file")
+        raise InputError(f"the folder {source} holds no {pattern} file")
     return found
 
 

@@ -2,11 +2,10 @@
 fast is it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.search import SHAPES, Shape, bench_search
 
@@ -160,20 +159,11 @@ SHOWN_LISTS = {"random", "mal"}
 """Lists whose examples may be shown: the other two are the corpus' words."""
 
 
-def enumerate_inputs(place: Workplace, data: Data, size: Size, arch: str, sample: int) -> Result:
-    spec = EnumerateSpec(
-        model=str(place.path(model_name("characters", arch))),
-        length=size.input_length,
-        symbols=size.symbols,
-        lists="mal",
-        text=str(data.characters.data),
-        sample=sample,
-        seed=SEED,
-        device=place.device,
-    )
+def enumerate_inputs(place: Workplace, data: Data, arch: str, space: Mapping[str, Any]) -> Result:
+    model, text = str(place.path(model_name("characters", arch))), str(data.characters.data)
+    spec = EnumerateSpec(model=model, text=text, seed=SEED, device=place.device, **space)
     summary = enumerate_model(spec, place.path("enumerations", place.part))
-    lists = {
-        name: found if name in SHOWN_LISTS else {**found, "examples": []}
-        for name, found in summary["lists"].items()
-    }
-    return {key: value for key, value in summary.items() if key != "model"} | {"lists": lists, "arch": arch}
+    for name, found in summary["lists"].items():
+        if name not in SHOWN_LISTS:
+            found["examples"] = []
+    return {key: value for key, value in summary.items() if key != "model"} | {"arch": arch}

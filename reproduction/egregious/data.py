@@ -12,8 +12,6 @@ OpenSubtitles too (the paper's 0.1 is for two hundred times more text). Padding 
 it is read like words, before the input. Long inputs lose their end, there their start.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,21 +19,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.cases import can_say, greedy_replies, read_cases, sampled_replies
-from backtalk.cli.train import train_model
+from backtalk.audit.cases import can_say, greedy_replies, sampled_replies
+from backtalk.cli.train import complete_card, train_model
 from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
 from backtalk.data.targets import load_mal, normal_list, read_targets, widen
 from backtalk.data.tokenise import get_recipe
-from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import spec_values
 from backtalk.store.typed import read_json
-from backtalk.training.likelihood import complete_card
 from backtalk.types import Target
 from reproduction.data.formats import pair_lines
 from reproduction.egregious.paper import Size
 from reproduction.page import Result
-from reproduction.runner import Workplace, write_once
+from reproduction.runner import Workplace, data_folder, write_once
 from reproduction.spec import EMBEDDED, PaperTrainSpec
 
 SEED = 1
@@ -55,7 +51,6 @@ class Source:
     recipe: str
     vocabulary: int
     remark: str
-    """Description on the page."""
     test: Path | None = None
     test_format: str = "auto"
     patience: int = 3
@@ -77,8 +72,6 @@ class Source:
 
 @dataclass(frozen=True)
 class Data:
-    """Everything that the study reads."""
-
     kind: str
     """`files` or `embedded`."""
     sources: dict[str, Source]
@@ -90,9 +83,7 @@ def open_data(name: str, folder: Path) -> Data:
     """The data of a folder laid out as docs/studies/egregious.md says, or the embedded pairs, written out."""
     if name == EMBEDDED:
         return _embedded(folder / "data")
-    root = Path(name)
-    if not root.is_dir():
-        raise InputError(f"--data {name} is no folder; name one with swda/, ubuntu/ and so on, or `embedded`")
+    root = data_folder(name, "swda/, ubuntu/ and so on")
     ubuntu, penn = root / "ubuntu", root / "ptb"
     switchboard = Source(
         "switchboard", root / "swda", "swda", "he-glass-2020", 10_000,
@@ -140,10 +131,6 @@ def evenly(targets: Sequence[Target], count: int) -> list[Target]:
     return [targets[i * n // count] for i in range(count)] if count < n else list(targets)
 
 
-def random_targets(model: LocalModel, count: int) -> list[Target]:
-    return read_cases("random", model, count, SEED)
-
-
 def normal_targets(source: Source, model: LocalModel, count: int) -> list[Target]:
     """What the model says anyway. Ubuntu: different greedy replies to test inputs and, where a slice has too
     few of them, to training inputs; the others: replies sampled from words above T_out (section 5.2)."""
@@ -166,8 +153,8 @@ def own_sentences() -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(words(target.text)) for target in wide)
 
 
-def is_own(text: str, own: frozenset[tuple[str, ...]]) -> bool:
-    return tuple(get_recipe("he-glass-2020").words(text)) in own
+def is_own(text: str) -> bool:
+    return tuple(get_recipe("he-glass-2020").words(text)) in own_sentences()
 
 
 def _embedded(folder: Path) -> Data:

@@ -3,9 +3,8 @@
 A finding is asked only where the paper's own numbers have it. `BELOW` says what a verdict means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -87,12 +86,10 @@ BELOW = (
 
 def check_findings(page: Page) -> Iterator[Verdict]:
     yield from _relaxation(page)
-    for corpus in CORPORA:
-        for arch in ARCHS:
-            yield from _of_searches(page, corpus, arch)
-    for corpus in CORPORA:
-        for hit in ("o-sample-avg-k1", "io-sample-avg-k1"):
-            yield from _attention(page, corpus, hit)
+    for corpus, arch in product(CORPORA, ARCHS):
+        yield from _of_searches(page, corpus, arch)
+    for corpus, hit in product(CORPORA, ("o-sample-avg-k1", "io-sample-avg-k1")):
+        yield from _attention(page, corpus, hit)
     yield from _characters(page)
     yield from _convergence(page)
 
@@ -169,10 +166,9 @@ def _relaxation(page: Page) -> Iterator[Verdict]:
     runs = relaxed(page)
     names = ("normal-one-hot", "mal-one-hot", "normal-one-hot-light", "mal-one-hot-light", "mal-embedding")
     for run in (*names, *(run for run in RUNS if run.startswith("switchboard"))):
-        if (found := runs.get(run)) is not None:
+        if found := runs.get(run):
             corpus, name = RUNS[run].corpus, RUNS[run].targets
-            space = run.partition(f"{name}-")[2]
-            before, after = found["ever"], found["projected"]
+            space, before, after = run.partition(f"{name}-")[2], found["ever"], found["projected"]
             said = paper.TABLE_1["embedding" if space == "embedding" else "one-hot", name]
             ours = f"{100 * before['rate']:.1f}% then {100 * after['rate']:.1f}% of {after['n']}"
             if chance := found.get("chance"):

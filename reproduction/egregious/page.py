@@ -4,8 +4,6 @@ It is built from the parts that have run; the rest says so. Nothing of a corpus 
 only those of the embedded list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from reproduction import figures
@@ -42,7 +40,7 @@ def page_lines(page: Page) -> list[str]:
 
 def figure_2(page: Page) -> list[str]:
     names = ("normal-one-hot-free", "normal-one-hot-light", "normal-one-hot")
-    runs = [run for name in names if (run := relaxed(page).get(name)) is not None]
+    runs = [run for name in names if (run := relaxed(page).get(name))]
     if not runs:
         return NOTHING
     panels = {
@@ -133,8 +131,7 @@ def _speed(page: Page) -> list[str]:
     rows = []
     for row in page.get("speed").get("rows", []):
         share = "" if row["ceiling_share"] is None else f"{row['ceiling_share']:.1%}"
-        what = f"{row['shape']}, {row['arch']}: {row['name']}"
-        rows.append([what, f"{row['candidates_per_s']:,.0f}", share])
+        rows.append(["{shape}, {arch}: {name}".format(**row), f"{row['candidates_per_s']:,.0f}", share])
     if not rows:
         return NOTHING
     lines = table(["what", "candidates/s", "of the matrix-product ceiling"], rows)

@@ -6,12 +6,10 @@ the hits after projection stand what chance gives, as a common reply may come of
 start gives, and how long the targets are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import comb, factorial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +24,7 @@ from backtalk.searches.relax import Descent, OneHot, Relax, descents
 from backtalk.searches.trial import row_seed
 from backtalk.stats import Rate
 from backtalk.types import Target
-from reproduction.egregious.data import SEED, Data, is_own, own_sentences
+from reproduction.egregious.data import SEED, Data, is_own
 from reproduction.egregious.paper import Size
 from reproduction.egregious.search import list_targets, open_model
 from reproduction.page import Result
@@ -35,7 +33,6 @@ from reproduction.runner import Workplace
 
 class RelaxRun(NamedTuple):
     targets: str
-    """The list."""
     space: Literal["one-hot", "embedding"]
     lambda_c: float
     corpus: str = "ubuntu"
@@ -64,11 +61,6 @@ FIGURE_3_TARGETS = 50
 SHOWN = 12
 CONTROLS = ("chance", "start", "by_words")
 """Stored beside the hits after projection; part of a run's settings, so results without them run again."""
-
-
-def relax_settings(size: Size, run: str) -> dict[str, Any]:
-    fixed = {"run": RUNS[run], "steps": size.relax_steps, "controls": CONTROLS}
-    return fixed | size.some("length", "mal", "normal")
 
 
 def relax_targets(place: Workplace, data: Data, size: Size, run: str) -> Result:
@@ -169,8 +161,7 @@ def _measure(model: LocalModel, descent: Descent) -> Measured:
 
 
 def _examples(model: LocalModel, targets: Sequence[Target], found: Measured) -> list[dict[str, str]]:
-    own = own_sentences()
-    rows = [row for row in found.hit_at_end.nonzero().flatten().tolist() if is_own(targets[row].text, own)]
+    rows = [row for row in found.hit_at_end.nonzero().flatten().tolist() if is_own(targets[row].text)]
     return [
         {"target": targets[row].text, "after": model.read(found.reply_after[row].tolist())}
         for row in rows[:SHOWN]

@@ -4,23 +4,20 @@ A search is an ordinary audit run under runs/, so it resumes block by block. Hit
 the paper's rule, the restart of lowest loss, and by any restart beside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.cases import can_say
+from backtalk.audit.cases import can_say, read_cases
 from backtalk.data.targets import write_targets
 from backtalk.hits import STANDARD, rates
 from backtalk.models.device import pick_device
+from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
-from backtalk.registry import load_model
 from backtalk.store import Run
 from backtalk.types import Finding, Target
-from reproduction.egregious import data as lists
-from reproduction.egregious.data import SEED, Data, is_own, model_name, own_sentences
+from reproduction.egregious.data import SEED, Data, is_own, mal_targets, model_name, normal_targets
 from reproduction.egregious.paper import Size
 from reproduction.hardenings import run_audit
 from reproduction.page import Found, Result
@@ -40,17 +37,15 @@ def search_settings(size: Size, hit: str, restarts: int = 0, top: int = 0) -> di
 
 
 def open_model(place: Workplace, corpus: str, arch: str) -> LocalModel:
-    model = load_model(str(place.path(model_name(corpus, arch))), place.device)
-    assert isinstance(model, LocalModel)
-    return model
+    return load_folder(str(place.path(model_name(corpus, arch))), place.device)
 
 
 def list_targets(data: Data, size: Size, model: LocalModel, corpus: str, name: str) -> list[Target]:
     if name == "mal":
-        return lists.mal_targets(data, model, size.mal)
+        return mal_targets(data, model, size.mal)
     if name == "random":
-        return lists.random_targets(model, size.random)
-    return lists.normal_targets(data.sources[corpus], model, size.normal)
+        return read_cases("random", model, size.random, SEED)
+    return normal_targets(data.sources[corpus], model, size.normal)
 
 
 def search(
@@ -103,7 +98,6 @@ def sum_up(folder: Path) -> Result:
     counted = sorted({r for r in RESTARTS_SHOWN if r < restarts} | {restarts})
     few = {r: [f for f in findings if f.restart < r] for r in counted}
     best = best_findings(findings)
-    own = own_sentences()
     found = [finding for finding in findings if finding.status == "found"]
     met = {f.case: [c.name for c in STANDARD if c.holds(f, thresholds)] for f in best.values()}
     return {
@@ -128,7 +122,7 @@ def sum_up(folder: Path) -> Result:
                 "token_log_probs": finding.series["token_log_probs"],
             }
             for finding in best.values()
-            if is_own(finding.target, own)
+            if is_own(finding.target)
         ][:SHOWN_TARGETS],
         "mean_sweeps": _mean([len(f.series["loss_by_sweep"]) - 1 for f in found]),
         "candidates": sum(finding.candidates for finding in findings),

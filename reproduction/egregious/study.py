@@ -1,7 +1,5 @@
 """`python -m reproduction egregious`: He & Glass 2019 from training to its last figure, as parts."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from reproduction.egregious import analysis
 from reproduction.egregious.data import Data, Source, model_name, open_data, train_network, train_settings
 from reproduction.egregious.page import page_lines
 from reproduction.egregious.paper import ARCHS, CORPORA, NORMAL_HIT, SIZES, Size
-from reproduction.egregious.relax import RUNS, relax_settings, relax_targets
+from reproduction.egregious.relax import CONTROLS, RUNS, relax_targets
 from reproduction.egregious.search import run_search, search_settings
 from reproduction.page import Result
 from reproduction.runner import Part, Study
@@ -78,24 +76,24 @@ def _figures(data: Data, size: Size) -> list[Part]:
     tries = search_settings(size, "o-greedy", size.searched) | counted
     curve = search_settings(size, "io-sample-min-k1", 1) | {"targets": size.curve_targets}
     precise = search_settings(size, "o-sample-min-k1", 1) | {"targets": size.precision_targets}
+    relaxation = size.some("length", "mal", "normal") | {"steps": size.relax_steps, "controls": CONTROLS}
     run = partial(partial, data=data)
     parts = []
     for name, one in RUNS.items():
         relax, files = run(relax_targets, size=size, run=name), (*data.sources[one.corpus].files, *mal)
         needs = (f"train-{one.corpus}-attention",)
-        parts.append(Part(f"relax-{name}", needs, relax, relax_settings(size, name), files))
-    look_up = run(analysis.look_up_hits, asked=FOOTNOTE_8)
+        parts.append(Part(f"relax-{name}", needs, relax, relaxation | {"run": one}, files))
     draw = run(analysis.draw_curves, size=size, corpora=CURVE_CORPORA)
-    count, compare = run(analysis.count_tries, size=size), run(analysis.compare_precisions, size=size)
+    compare = run(analysis.compare_precisions, size=size)
     drawn = _owned(*(f"curves-{corpus}-normal" for corpus in CURVE_CORPORA))
     tried = _owned(*(f"tries-{corpus}-{top}" for corpus in analysis.TRIED for top in size.tries))
     compared = _owned(*(f"precision-{arch}-{one}" for arch in ARCHS for one in analysis.PRECISIONS))
     last_hs = ("train-ubuntu-last-h", "train-switchboard-last-h")
     return [
         *parts,
-        Part("footnote-8", looked_up, look_up, FOOTNOTE_8, both),
+        Part("footnote-8", looked_up, run(analysis.look_up_hits, asked=FOOTNOTE_8), FOOTNOTE_8, both),
         Part("curves", curves, draw, curve, both, drawn),
-        Part("tries", last_hs, count, tries, (*ubuntu, *mal), tried),
+        Part("tries", last_hs, run(analysis.count_tries, size=size), tries, (*ubuntu, *mal), tried),
         Part("words", tuple(words.values()), partial(analysis.show_words, searches=words)),
         Part("precision", (last_hs[1], "train-switchboard-attention"), compare, precise, mal, compared),
     ]
@@ -107,8 +105,8 @@ def _characters(data: Data, size: Size) -> list[Part]:
     parts = train_parts(data.characters, data.kind, size)
     for name, sample in (("enumerate", 0), ("sample", size.sample)):
         for arch in ARCHS:
-            run = partial(analysis.enumerate_inputs, data=data, size=size, arch=arch, sample=sample)
             space: dict[str, Any] = {"length": size.input_length, "symbols": size.symbols, "sample": sample}
+            run = partial(analysis.enumerate_inputs, data=data, arch=arch, space=space)
             needs, title = (f"train-characters-{arch}",), f"{name}-{arch}"
             parts.append(Part(title, needs, run, space, data.characters.files, (f"enumerations/{title}",)))
     return parts

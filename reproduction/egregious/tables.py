@@ -1,7 +1,5 @@
 """The tables of He & Glass 2019 from the page of the parts, with the paper's numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,11 +32,10 @@ def perplexity_table(
     for arch in archs:
         row = [{"lm": "LSTM language model"}.get(arch, f"{arch} seq2seq")]
         for corpus in corpora:
-            found = page.get(f"train-{corpus}-{arch}")
-            perplexity, nll = published[corpus, arch]
+            found, (perplexity, nll) = page.get(f"train-{corpus}-{arch}"), published[corpus, arch]
             cell = Cell(f"{key}/{corpus}/{arch}", perplexity, found.get("test_perplexity"), digits=4)
-            row.append(page.cell(cell))
-            row.append(f"{nll:.2f} \\| {found['nll']:.2f}" if found else f"{nll:.2f} \\| {NOT_RUN}")
+            ours = f"{found['nll']:.2f}" if found else NOT_RUN
+            row += [page.cell(cell), f"{nll:.2f} \\| {ours}"]
         rows.append(row)
     header = ["model", *(f"{TITLES[corpus]} {what}" for corpus in corpora for what in ("PPL", "NLL"))]
     sizes = [
@@ -56,17 +53,14 @@ def table_3(page: Page) -> list[str]:
     for corpus in CORPORA:
         rows = []
         for arch in ARCHS:
+            key, printed = f"table-3/{corpus}/{arch}", paper.TABLE_3_NORMAL[corpus, arch]
             normal = rate_of(page, corpus, arch, "normal", paper.NORMAL_HIT[corpus])
-            cells: list[tuple[str, float, Found | None]] = [
-                ("normal", paper.TABLE_3_NORMAL[corpus, arch], normal)
-            ]
+            row = [arch, page.rate(f"{key}/normal", printed, normal)]
             for hit in hits:
                 rate = rate_of(page, corpus, arch, "mal", hit)
-                cells.append((hit, paper.TABLE_11[corpus, arch, hit], rate))
-            cells.append(("random", paper.TABLE_3_RANDOM, findings.worst_random(page, corpus, arch)))
-            key = f"table-3/{corpus}/{arch}"
-            shown = (Cell.of_rate(f"{key}/{name}", printed, rate) for name, printed, rate in cells)
-            rows.append([arch, *map(page.cell, shown)])
+                row.append(page.rate(f"{key}/{hit}", paper.TABLE_11[corpus, arch, hit], rate))
+            random = findings.worst_random(page, corpus, arch)
+            rows.append([*row, page.rate(f"{key}/random", paper.TABLE_3_RANDOM, random)])
         header = [f"normal, {paper.NORMAL_HIT[corpus]}", *(f"mal, {hit}" for hit in hits), "random, any hit"]
         lines += [f"**{TITLES[corpus]}**", "", *table(["model", *header], rows)]
     return lines
@@ -75,20 +69,16 @@ def table_3(page: Page) -> list[str]:
 def restarts_table(page: Page) -> list[str]:
     """Avg-hits on the mal list by how many starts each target had, and how far io comes to o."""
     rows = []
-    for corpus in CORPORA:
-        for arch in ARCHS:
-            parts = [search_part(corpus, arch, "mal", hit) for hit in IO_HITS]
-            o, io = (page.get(part).get("by_restarts", {}) for part in parts)
-            rows += [_restarts_row(f"{TITLES[corpus]} {arch}", n, o[n], io[n]) for n in o if n in io]
+    for corpus, arch in product(CORPORA, ARCHS):
+        parts = [search_part(corpus, arch, "mal", hit) for hit in IO_HITS]
+        o, io = (page.get(part).get("by_restarts", {}) for part in parts)
+        for n in (one for one in o if one in io):
+            first, second = o[n][IO_HITS[0]], io[n][IO_HITS[1]]
+            over = number(second["rate"] / first["rate"]) if first["rate"] else "–"
+            rows.append([f"{TITLES[corpus]} {arch}", n, percent(first), percent(second), over])
     if all(row[1] == "1" for row in rows):
         return ["Every search had one start.", ""]
     return table(["model", "starts", *IO_HITS, "io over o"], rows)
-
-
-def _restarts_row(model: str, starts: str, o: Found, io: Found) -> list[str]:
-    rates = [found[hit] for found, hit in zip((o, io), IO_HITS, strict=True)]
-    over = number(rates[1]["rate"] / rates[0]["rate"]) if rates[0]["rate"] else "–"
-    return [model, starts, *(percent(rate) for rate in rates), over]
 
 
 def table_11(page: Page) -> list[str]:
@@ -98,9 +88,8 @@ def table_11(page: Page) -> list[str]:
         for arch in ARCHS:
             row = [arch]
             for hit in MAL_HITS[1:]:
-                rate = rate_of(page, corpus, arch, "mal", hit)
-                key = f"table-11/{corpus}/{arch}/{hit}"
-                cell = Cell.of_rate(key, paper.TABLE_11[corpus, arch, hit], rate)
+                key, printed = f"table-11/{corpus}/{arch}/{hit}", paper.TABLE_11[corpus, arch, hit]
+                cell = Cell.of_rate(key, printed, rate_of(page, corpus, arch, "mal", hit))
                 # Its k1 columns are Table 3's, and are listed as differences there.
                 row.append(page.cell(cell) if hit.endswith("k2") else cell.text)
             rows.append(row)
@@ -122,7 +111,10 @@ def table_4(page: Page) -> list[str]:
 
 def tables_5_and_6(page: Page) -> list[str]:
     lines = []
-    for number_, numbers, kind in ((5, paper.TABLE_5, "exact"), (6, paper.TABLE_6, "substring")):
+    for number_, numbers, kind, what in (
+        (5, paper.TABLE_5, "exact", "targets that some input gives exactly"),
+        (6, paper.TABLE_6, "substring", "targets inside some output"),
+    ):
         rows = []
         for part, reading in (("enumerate", "all inputs"), ("sample", "a sample")):
             for arch in ARCHS:
@@ -130,26 +122,22 @@ def tables_5_and_6(page: Page) -> list[str]:
                 row = [f"{arch}, {reading}"]
                 for name in paper.CHARACTER_LISTS:
                     rate = confirmed_rate(found.get("lists", {}).get(name, {}), kind)
-                    key = f"table-{number_}/{part}-{arch}/{name}"
-                    row.append(page.cell(Cell.of_rate(key, numbers[arch, name], rate)))
+                    row.append(page.rate(f"table-{number_}/{part}-{arch}/{name}", numbers[arch, name], rate))
                 if kind == "exact":
                     row += _outside(page, part, arch, found)
                 rows.append(row)
         columns = [f"{name}, %" for name in paper.CHARACTER_LISTS]
         columns += ["no word, %", "no word, inputs", "test PPL"] if kind == "exact" else []
-        what = {5: "targets that some input gives exactly", 6: "targets inside some output"}[number_]
         lines += [f"**Table {number_}**, {what}", "", *table(["model", *columns], rows)]
     return [*lines, *_spaces(page)]
 
 
 def _outside(page: Page, part: str, arch: str, found: Found) -> list[str]:
     outside = found.get("outside") or {}
-    cell = Cell(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"])
-    if outside:
-        rate = Rate.of(outside["inputs"], found["inputs"]).as_dict()
-        cell = Cell.of_rate(cell.key, cell.paper, rate)
-        if not found["sampled"]:
-            cell = replace(cell, interval=None)
+    rate = Rate.of(outside["inputs"], found["inputs"]).as_dict() if outside else None
+    cell = Cell.of_rate(f"table-5/{part}-{arch}/outside", paper.TABLE_5[arch, "outside"], rate)
+    if not found.get("sampled"):
+        cell = replace(cell, interval=None)
     trained = page.get(f"train-characters-{arch}").get("test_perplexity")
     perplexity = Cell(f"table-5/{part}-{arch}/perplexity", paper.TABLE_5_PERPLEXITY[arch], trained)
     ours = f"{outside['inputs'] / 1e6:,.2f}M" if outside else NOT_RUN
@@ -163,7 +151,7 @@ def _spaces(page: Page) -> list[str]:
         "(50.72%) are shares of some 12.7 million. We give both: all inputs, and a sample.",
         "",
     ]
-    for part in (f"{part}-{arch}" for part in ("enumerate", "sample") for arch in ARCHS):
+    for part in map("-".join, product(("enumerate", "sample"), ARCHS)):
         if found := page.get(part):
             outside, again, other = found["outside"], found["recheck"], found["disagreement"]
             lines.append(
@@ -188,9 +176,8 @@ def table_7(page: Page) -> list[str]:
 
 def footnote_8(page: Page) -> list[str]:
     rows = []
-    found = page.get("footnote-8").get("corpora", {})
-    for corpus in ("ubuntu", "switchboard"):
-        for part, row in found.get(corpus, {}).get("searches", {}).items():
+    for corpus, found in page.get("footnote-8").get("corpora", {}).items():
+        for part, row in found["searches"].items():
             present = row["present"]
             share = f"{100 - 100 * present['rate']:.1f}% of {present['n']}" if present["n"] else "no hit"
             asked = f"more than {paper.FOOTNOTE_8_ABSENT:g}%" if corpus == "ubuntu" else "–"
@@ -235,7 +222,7 @@ def table_1(page: Page) -> list[str]:
         row = [title]
         for name in ("normal", "mal"):
             ours, printed = runs.get(f"{name}-{space}", {}).get(rate), paper.TABLE_1.get((key, name))
-            row.append(page.cell(Cell.of_rate(f"table-1/{key}/{name}", printed, ours)))
+            row.append(page.rate(f"table-1/{key}/{name}", printed, ours))
         rows.append(row)
     lines = table(["optimised", "normal, %", "mal, %"], rows)
     return [*lines, *_every_run(runs), *_by_words(runs), *_examples(runs)]

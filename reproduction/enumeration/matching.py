@@ -5,8 +5,6 @@ Answers are numbers whose digits are word ids, so a stretch of an answer is a di
 looking it up is a search in a sorted array: no loop over answers or targets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

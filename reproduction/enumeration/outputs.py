@@ -4,8 +4,6 @@ Random inputs serve twice: to show answers from outside the words, each such inp
 to measure how often fast products (tf32 on a GPU) and plain float32 lead to different answers.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of an enumeration, from its summary.json: which targets are answers to any input of the space."""
 
-from __future__ import annotations
-
 from backtalk.report.charts import rate_scale
 from backtalk.report.page import render
 from backtalk.report.record import RateRow

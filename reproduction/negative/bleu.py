@@ -5,15 +5,13 @@ BLEU adds up counts over pairs, so pairs can be resampled from their counts alon
 decodings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.scorers.diversity import Words, bleu_metric
+from backtalk.scorers.cost import Words, bleu_metric
 
 ORDER = 4
 RESAMPLES = 1000

@@ -6,15 +6,13 @@ falls again while the rate stays, so what a method costs at a rate is the least 
 are there, or where its path, drawn by straight lines, first comes down to it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
+from reproduction.figures import drawing, line_look
 from reproduction.negative.malicious import OURS
-from reproduction.negative.tables import malicious, rate_of, rise_of
-from reproduction.page import NOTHING, Found, Page, number, table
+from reproduction.negative.tables import malicious, rate_of
+from reproduction.page import NOTHING, Found, Page, number, rise_of, table
 
 METHODS = {
     "500": "negative, as published",
@@ -34,8 +32,6 @@ COMPARED = {
     "With FWA and KL 3": ("500-fwa-kl-3", "500-unlikelihood-fwa-kl-3", "500-npo-fwa-kl-3"),
 }
 """Rows that differ in the training rule alone."""
-FILLS = ("full", "none", "left")
-"""Fill styles of markers, used in turn when all colours are taken."""
 DRAWN_BELOW = 20.0
 """A path that ends at a larger rise of perplexity, in percent, is named and not drawn: it would hide the
 differences of the others."""
@@ -81,9 +77,8 @@ def compare_methods(page: Page) -> list[str]:
     alike = {name: equal_rates([paths[row] for row in rows]) for name, rows in compared.items() if rows[1:]}
     rates = sorted({rate for own in alike.values() for rate in own}, reverse=True)
     rates = rates or equal_rates(list(paths.values()))
-    body = [
-        [METHODS[row], *(_at(paths[row], rate) for rate in rates), *_final(one)] for row, one in found.items()
-    ]
+    at = {row: [_at(path, rate) for rate in rates] for row, path in paths.items()}
+    body = [[METHODS[row], *at[row], *_final(one)] for row, one in found.items()]
     followed = next(iter(found.values()))["candidates"][0]["n"]
     said = (
         "Switchboard, o-sample-avg-k1, 500 training targets. The least rise of perplexity at which each "
@@ -114,21 +109,18 @@ def _at(path: Sequence[Point], rate: float) -> str:
 
 
 def _final(found: Found) -> list[str]:
-    cost, rate, rise = found["cost"], rate_of(found, "test"), rise_of(found)
-    assert rise is not None
-    ratios = [100 * count / cost["pairs"] for count in cost["commonest"]]
-    low, high = (number(100 * end) for end in (rate or {}).get("ci95", (None, None)))
+    cost, rate = found["cost"], rate_of(found, "test")
+    ends = [number(100 * end) for end in (rate["rate"], *rate["ci95"])] if rate else []
     return [
-        f"{number(100 * rate['rate'])} [{low}, {high}]" if rate else "–",
-        f"{rise[0]:+.2f} [{rise[1]:+.2f}, {rise[2]:+.2f}]",
-        f"{ratios[0]:.1f} → {ratios[1]:.1f}",
-        *(f"{cost[key][0]:.2f} → {cost[key][1]:.2f}" for key in ("ent_2", "ent_3")),
+        "{} [{}, {}]".format(*ends) if ends else "–",
+        "{:+.2f} [{:+.2f}, {:+.2f}]".format(*rise_of(cost)),
+        "{:.1f} → {:.1f}".format(*(100 * count / cost["pairs"] for count in cost["commonest"])),
+        *("{:.2f} → {:.2f}".format(*cost[key]) for key in ("ent_2", "ent_3")),
     ]
 
 
 def _verdict(settings: str, found: Mapping[str, Found], paths: Paths, rates: Sequence[float]) -> str:
-    there = list(found)
-    said = [f"at {rate:.1f}% of the held-out targets {_cheapest(there, paths, rate)}" for rate in rates]
+    said = [f"at {rate:.1f}% of the held-out targets {_cheapest(found, paths, rate)}" for rate in rates]
     entropies = {row: one["cost"]["ent_2"] for row, one in found.items()}
     changed = ", ".join(f"{_short(row)} {after - before:+.2f}" for row, (before, after) in entropies.items())
     return (
@@ -137,7 +129,7 @@ def _verdict(settings: str, found: Mapping[str, Found], paths: Paths, rates: Seq
     )
 
 
-def _cheapest(rows: Sequence[str], paths: Paths, rate: float) -> str:
+def _cheapest(rows: Iterable[str], paths: Paths, rate: float) -> str:
     rises = {row: rise for row in rows if (rise := least_rise(paths[row], rate)) is not None}
     order = sorted(rises, key=lambda row: round(rises[row], 2))  # as it is printed
     never = "".join(f"; {_short(row)} never comes there" for row in rows if row not in rises)
@@ -151,15 +143,8 @@ def _short(row: str) -> str:
 def _draw(path: Path, paths: Paths) -> None:
     with drawing(path, width=8.2, height=4.0) as (axis,):
         for place, (row, points) in enumerate(paths.items()):
-            axis.plot(
-                *([rise for _, rise in points], [rate for rate, _ in points]),
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKERS[place % len(MARKERS)],
-                linestyle=DASHES[place % len(DASHES)],
-                fillstyle=FILLS[place // len(COLOURS) % len(FILLS)],
-                markersize=4,
-                label=METHODS[row],
-            )
+            rates, rises = zip(*points, strict=True)
+            axis.plot(rises, rates, markersize=4, label=METHODS[row], **line_look(place))
         axis.set(xlabel="rise of perplexity, %", ylabel="test targets hit, %")
         axis.set_ylim(bottom=0)
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # lines go everywhere

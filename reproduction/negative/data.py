@@ -5,12 +5,9 @@ and 500 test targets. `embedded` makes lists of the same kind from the embedded 
 the same widened twice, and the other half.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backtalk.audit.cases import can_say
 from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
 from backtalk.models.folder import load_folder, write_card
 from backtalk.models.lstm.model import LocalModel
@@ -29,8 +26,6 @@ ARCH = "attention"
 
 @dataclass(frozen=True)
 class NegativeData:
-    """Everything that the study reads."""
-
     kind: str
     """`files` or `embedded`: the part of its place that results depend on."""
     sources: dict[str, Source]
@@ -60,25 +55,13 @@ def _write_lists(lists: dict[str, Path]) -> None:
             write_targets(path, made[name])
 
 
-@dataclass(frozen=True)
-class Known:
-    """A list as far as a model can say it."""
-
-    targets: list[Target]
-    left_out: int
-    """Sentences with a word that the model does not know, and those that it reads like one before."""
-
-
-def known_targets(data: NegativeData, size: Size, model: LocalModel, name: str) -> Known:
+def known_targets(data: NegativeData, size: Size, model: LocalModel, name: str) -> tuple[list[Target], int]:
+    """A list as far as a model can say it, and how many sentences of it are left out: those with a word that
+    the model does not know, and those that it reads like one before."""
     found = read_targets(data.lists[name])
     limit = dict(size.targets).get(name, 0)
     known = distinct(model, [target for target in found if "<" not in target.text])  # <unk> is no word
-    return Known(known[:limit] if limit else known, len(found) - len(known))
-
-
-def own_targets(model: LocalModel, count: int) -> list[Target]:
-    """Sentences of the embedded list that the model can say."""
-    return [target for target in load_mal() if can_say(model, target.text)][:count]
+    return known[: limit or None], len(found) - len(known)
 
 
 def open_baseline(place: Workplace, source: Source) -> LocalModel:

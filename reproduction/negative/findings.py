@@ -3,19 +3,18 @@
 A finding is asked only where the paper's own numbers have it. `BELOW` says what a verdict means.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 
 from backtalk.stats import mcnemar_exact
 from reproduction.egregious.findings import SIGNIFICANT
 from reproduction.negative import paper
 from reproduction.negative.frequent import CONTROL, COPIES
-from reproduction.negative.malicious import OLDER_ROWS, OURS, PASSES, older_part
+from reproduction.negative.malicious import OURS, PASSES, older_part
 from reproduction.negative.paper import BASELINE, CORPORA, HITS, LISTS, TABLE_3, TITLES
-from reproduction.negative.tables import frequent_rows, malicious, negative_rows, paper_rise, rate_of, rise_of
-from reproduction.page import NOT_RUN, Found, Page, number, percent
+from reproduction.negative.tables import frequent_rows, malicious, negative_rows, paper_rise, rate_of
+from reproduction.page import NOT_RUN, Found, Page, between, mean_text, number, percent, rise_of
 from reproduction.verdicts import Verdict, apart, at_least, falls
 
 BELOW = (
@@ -44,21 +43,17 @@ def at_most(value: float, low: float, high: float, bound: float) -> str:
 
 
 def _malicious(page: Page, corpus: str, hit: str) -> Iterator[Verdict]:
-    published, default = (
-        {name: found for name in LISTS if (found := malicious(page, corpus, hit, name + settings))}
-        for settings in ("", "-default")
-    )
-    start = malicious(page, corpus, hit, BASELINE)
-    yield from _rows(start, corpus, hit, published, "")
-    if passes := malicious(page, corpus, hit, PASSES):
-        yield from _rows(start, corpus, hit, {"500": passes}, ", more passes")
-    yield from _rows(start, corpus, hit, default, ", default settings")
+    searches: dict[str, Callable[[str], Found]] = {"": partial(malicious, page, corpus, hit)}
     if (corpus, hit) == OURS:
-        older = {row: found for row in OLDER_ROWS if (found := page.get(older_part(row)))}
-        start, passes = older.pop(BASELINE, {}), older.pop(PASSES, {})
-        yield from _rows(start, corpus, hit, older, ", searched as in 2019")
-        if passes:
-            yield from _rows(start, corpus, hit, {"500": passes}, ", more passes, searched as in 2019")
+        searches[", searched as in 2019"] = lambda row: page.get(older_part(row))
+    for searched, found in searches.items():
+        for names, row, settings in (
+            (LISTS, "{}", ""),
+            (("500",), PASSES, ", more passes"),
+            (LISTS, "{}-default", ", default settings"),
+        ):
+            rows = {name: one for name in names if (one := found(row.format(name)))}
+            yield from _rows(found(BASELINE), corpus, hit, rows, settings + searched)
 
 
 def _rows(start: Found, corpus: str, hit: str, rows: Mapping[str, Found], settings: str) -> Iterator[Verdict]:
@@ -72,16 +67,15 @@ def _rows(start: Found, corpus: str, hit: str, rows: Mapping[str, Found], settin
         if start:
             said = f"{TABLE_3[corpus, hit, BASELINE][1]:g}% to {printed[1]:g}%"
             yield from _fewer("fewer test targets are hit than before", where, said, start, found)
-        allowed = paper_rise(corpus, hit, name) or 0.0
-        if (rise := rise_of(found)) and allowed <= paper.PPL_WITHIN:
-            ours = f"{rise[0]:+.2f}% [{rise[1]:+.2f}, {rise[2]:+.2f}]"
-            verdict = at_most(*rise, paper.PPL_WITHIN)
+        if not (cost := found.get("cost")):
+            continue
+        if (allowed := paper_rise(corpus, hit, name) or 0.0) <= paper.PPL_WITHIN:
+            ours = "{:+.2f}% [{:+.2f}, {:+.2f}]".format(*rise_of(cost))
+            verdict = at_most(*rise_of(cost), paper.PPL_WITHIN)
             yield Verdict("perplexity rises by 3% at most", where, f"{allowed:+g}%", ours, verdict)
-        if cost := found.get("cost"):
-            verdict = "holds" if 100 * cost["overlap"] > paper.OVERLAP_ABOVE else "fails"
-            ours = f"{100 * cost['overlap']:.1f}% of {cost['lists']} inputs"
-            title = "10-best lists overlap by more than 90%"
-            yield Verdict(title, where, "more than 90%", ours, verdict)
+        verdict = "holds" if 100 * cost["overlap"] > paper.OVERLAP_ABOVE else "fails"
+        ours = f"{100 * cost['overlap']:.1f}% of {cost['lists']} inputs"
+        yield Verdict("10-best lists overlap by more than 90%", where, "more than 90%", ours, verdict)
     for first, second in pairwise(rows):
         said = " to ".join(f"{TABLE_3[corpus, hit, name][1]:g}%" for name in (first, second))
         where = f"{TITLES[corpus]}, {hit}, {first} to {second}{settings}"
@@ -174,7 +168,7 @@ def _lower_ratio(title: str, where: str, said: str, first: Found, second: Found)
 def _words(page: Page) -> Iterator[Verdict]:
     if rise := page.get("words").get("rise"):
         kept, lost = (rise[name]["spared"] for name in ("negative", "negative without FWA"))
-        ours = " and ".join("{mean:+.2f} [{low:+.2f}, {high:+.2f}]".format(**one) for one in (kept, lost))
+        ours = " and ".join(mean_text(one, "+", 2) for one in (kept, lost))
         verdict = falls(lost["mean"], kept["mean"], apart(_ends(kept), _ends(lost)))
         title = "without FWA the frequent words of a target get less likely (rise of NLL with and without)"
         yield Verdict(title, "Switchboard, our own targets", "figure 1", ours, verdict)
@@ -184,10 +178,7 @@ def _augment(page: Page) -> Iterator[Verdict]:
     rows = {copies: found for copies in COPIES if (found := page.get(f"augment-embedded-{copies}"))}
     for first, second in pairwise(rows):
         before, after = (rows[copies]["held_out"]["after"] for copies in (first, second))
-        ours = " to ".join(
-            "{:.1f}% [{:.1f}, {:.1f}]".format(*(100 * one[key] for key in ("rate", "low", "high")))
-            for one in (before, after)
-        )
+        ours = " to ".join(between(one, "%") for one in (before, after))
         verdict = falls(before["rate"], after["rate"], apart(_ends(before), _ends(after)))
         title = "paraphrases lower the held-out list's hits"
         yield Verdict(title, f"embedded model, {first} to {second} copies", "as above", ours, verdict)

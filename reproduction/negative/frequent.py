@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from backtalk.data.pairs import PairArrays
 from backtalk.data.targets import read_targets
 from backtalk.data.vocabulary import EOS, PAD
-from backtalk.models.folder import load_folder
+from backtalk.models.folder import load_embedded, load_folder
 from backtalk.models.lstm.decode import beam
 from backtalk.models.lstm.model import BATCH, LocalModel
 from backtalk.paraphrase.augment import words_of
-from backtalk.registry import load_model
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy
+from backtalk.scorers.cost import Words, bleu, commonest, distinct, entropy
 from backtalk.stats import Rate
-from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from backtalk.training.mle import mean_log_likelihood, perplexity
 from backtalk.training.pairs import Pairs, read_pairs
 from reproduction.egregious.data import SEED
 from reproduction.hardenings import page_values, run_harden
@@ -45,20 +44,6 @@ MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
 
 def _ended(replies: Sequence[Words], longest: int) -> list[list[str]]:
     return [[*words[: longest - 1], "<eos>"] for words in replies]
-
-
-def frequent_settings(size: Size, over: Found) -> dict[str, Any]:
-    """What a row's result depends on, as `harden` takes it: Algorithm 2 or the GAN, the same mini-batches."""
-    steps = {"iterations": size.frequent_iterations, "steps_per_iteration": size.frequent_steps}
-    return {"against": "frequent", "keep": "last", "measure": size.measure, "seed": SEED, **steps, **over}
-
-
-def negative_over(size: Size, r_thres: str, eos_scale: str = "0.1") -> dict[str, Any]:
-    return {"r_thres": r_thres, "eos_scale": float(eos_scale), "window": size.window}
-
-
-def gan_over(size: Size, alpha: str) -> dict[str, Any]:
-    return {"method": "gan", "gan_lr": float(alpha), **size.some("gan_filters", "gan_hidden")}
 
 
 def harden_frequent_row(place: Workplace, data: NegativeData, corpus: str, settings: Found) -> Result:
@@ -188,27 +173,17 @@ COPIES = (0, 1, 4)
 """Paraphrases of each training target."""
 
 
-def augment_settings(size: Size, copies: int) -> dict[str, Any]:
-    over = {"augment": copies, "paraphraser": "rules"} if copies else {}
-    return {**dict(size.embedded), "seed": SEED, **over}
-
-
-def embedded_frequent_settings(size: Size) -> dict[str, Any]:
-    return {"against": "frequent", **dict(size.embedded_frequent), "seed": SEED}
-
-
 def harden_embedded(place: Workplace, settings: Found, pairs: str) -> Result:
     """An ordinary hardening with its audits; and how many sentences of the widened training list the held-out
     list has too. `pairs` keep the model whole; its own where that is empty."""
-    summary = run_harden(place, {**settings, "model": "chitchat", "data": pairs})
-    model = load_model("chitchat", "cpu")
-    assert isinstance(model, LocalModel)
+    own = {name: value for name, value in settings.items() if name != "paraphraser"}  # rules are the only one
+    summary = run_harden(place, {**own, "model": "chitchat", "data": pairs})
+    model = load_embedded("chitchat", "cpu")
     folder = place.path("hardenings", place.part)
     lists = {name: read_targets(folder / f"{name}.jsonl") for name in ("train", "held-out")}
     words = {name: {words_of(model, one.text) for one in own} for name, own in lists.items()}
-    hardening = summary["hardening"]
-    found = {**page_values(summary), "held_out": summary["held_out"], "train": summary["train"]}
-    found |= {"lists": hardening["lists"], "augmentation": hardening["augmentation"]}
+    found = page_values(summary, "held_out", "train")
+    found |= {key: summary["hardening"][key] for key in ("lists", "augmentation")}
     return {**found, "overlap": len(words["train"] & words["held-out"])}
 
 

@@ -22,7 +22,7 @@ from backtalk.models.lstm.decode import sample
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.specs import Weight, Width
 from backtalk.training.frequent import Batch, BatchConfig, ReplyMethod
-from backtalk.training.likelihood import read_inputs, trim_padding
+from backtalk.training.mle import read_inputs, trim_padding
 from backtalk.training.resumable import fill_network, fill_optimizer, network_tensors, optimizer_tensors
 from backtalk.training.updates import Updates
 

@@ -10,8 +10,6 @@ off, not even where it counts hits, and asks for no likely input there; so each 
 way, some times over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -67,10 +65,8 @@ EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
 """Our own rows: the training list, the title, and what is set over the paper's settings."""
 PASSES = "500-passes"
 """One more row, with as many passes as the paper's, for both hits of that corpus."""
-AS_2019 = "as-2019"
-"""Prefix of the parts that search with the objective of 2019."""
 OLDER_ROWS = (BASELINE, *LISTS, PASSES)
-"""The rows whose models are searched with it."""
+"""The rows whose models are searched with the objective of 2019 too."""
 OLDER = {"all_words": False, "as_published": True}
 """Search settings of 2019: eq. 6 of that paper ignores words that are likely enough. The public code is
 closer to it than to eq. 7: it gives such a word a hundredth of its weight."""
@@ -83,7 +79,7 @@ def row_part(corpus: str, hit: str, row: str) -> str:
 
 def older_part(row: str) -> str:
     """The part that searches the model of one of `OLDER_ROWS` as in 2019."""
-    return f"{AS_2019}-{row}"
+    return f"as-2019-{row}"
 
 
 def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
@@ -94,7 +90,6 @@ def extra_rows(corpus: str, hit: str) -> tuple[str, ...]:
 
 
 def row_settings(size: Size, corpus: str, hit: str, over: Found) -> dict[str, Any]:
-    """The settings of `harden` for a row."""
     values = size.some("iterations", "batch", "length", "top", "sweeps", "measure")
     values |= {"rounds": size.rounds} if size.rounds else {}
     values |= {"hit": hit, "settings": corpus, "keep": "last", "search_sweeps": size.sweeps, "seed": SEED}
@@ -117,7 +112,6 @@ def measure_row(
 
 
 def row_model(place: Workplace, baseline: LocalModel, corpus: str, hit: str, row: str) -> LocalModel:
-    """The model that a row of Table 3 describes."""
     if row == BASELINE:
         return baseline
     return load_folder(str(place.path("hardenings", row_part(corpus, hit, row), "model")), place.device)
@@ -129,19 +123,19 @@ def harden_row(
 ) -> Result:  # fmt: skip
     """Trains a row's model and measures it; `followed` test targets are searched after each iteration."""
     baseline = open_baseline(place, data.sources[corpus])
-    known = {name: known_targets(data, size, baseline, name) for name in (list_name, "test")}
+    trained, left_out = known_targets(data, size, baseline, list_name)
+    test, _ = known_targets(data, size, baseline, "test")
     files = {
-        "targets": write_list(place, f"{place.part}-train", known[list_name].targets),
-        "selection": write_list(place, f"{place.part}-followed", evenly(known["test"].targets, followed)),
-        "held_out": write_list(place, f"{place.part}-test", known["test"].targets),
+        "targets": write_list(place, f"{place.part}-train", trained),
+        "selection": write_list(place, f"{place.part}-followed", evenly(test, followed)),
+        "held_out": write_list(place, f"{place.part}-test", test),
     }
     values = {**settings, **{key: str(path) for key, path in files.items()}, "model": baseline.name}
     summary = run_harden(place, {**values, "audits": False})
     hardened = load_folder(str(place.path("hardenings", place.part, "model")), place.device)
-    trained, hit = known[list_name], settings["hit"]
-    found = {"corpus": corpus, "hit": hit, "list": list_name, **page_values(summary)}
-    found |= {"trained_on": len(trained.targets), "left_out": trained.left_out}
-    return {**found, "lists": _measure(place, data, size, baseline, hardened, hit)}
+    found = {"corpus": corpus, "hit": settings["hit"], "list": list_name, **page_values(summary)}
+    found |= {"trained_on": len(trained), "left_out": left_out}
+    return {**found, "lists": _measure(place, data, size, baseline, hardened, settings["hit"])}
 
 
 def _measure(
@@ -150,14 +144,14 @@ def _measure(
 ) -> Result:  # fmt: skip
     found: Result = {}
     for name, list_name in MEASURED.items():
-        known = known_targets(data, size, baseline, list_name)
+        targets, left_out = known_targets(data, size, baseline, list_name)
         run = f"{place.part}-{name}"
         how = "tf32" if pick_device(place.device).type == "cuda" else "auto"
         settings = {**measure_settings(size, hit), **over}
-        result = search(place, run, model, known.targets, settings, how)
+        result = search(place, run, model, targets, settings, how)
         found[name] = {
             "n": result["n"],
-            "left_out": known.left_out,
+            "left_out": left_out,
             "rate": result["hits"].get(hit),
             "with_dropout": _with_dropout(place.path("runs", run), model, hit) if result["n"] else None,
             "hit": sorted(case for case, one in result["targets"].items() if hit in one["hits"]),

@@ -1,18 +1,18 @@
 """The study's page, of the parts that have run. No text of a corpus is on it but samples of the shipped
 pairs, and of the targets only those of the embedded list."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backtalk.wording import count
 from reproduction.egregious.paper import STAND_INS
+from reproduction.egregious.tables import perplexity_table
 from reproduction.figures import drawing, filled
 from reproduction.negative import tables
 from reproduction.negative.curve import compare_methods
+from reproduction.negative.data import ARCH
 from reproduction.negative.findings import BELOW, check_findings
-from reproduction.negative.paper import NOTES
-from reproduction.page import MARK, NOTHING, Found, Page, number, section, table, text_table
+from reproduction.negative.paper import CORPORA, NOTES, TABLE_8
+from reproduction.page import MARK, NOTHING, Found, Page, mean_text, number, section, table, text_table
 from reproduction.spec import EMBEDDED
 from reproduction.verdicts import checklist
 
@@ -30,13 +30,17 @@ LAYOUT = (
 )
 
 
+KINDS = {"spared": "words that FWA spares", "others": "other words"}
+
+
 def page_lines(page: Page) -> list[str]:
+    baselines = perplexity_table(page, "table-8", TABLE_8, CORPORA, ("lm", ARCH))
     standing_in = "The shipped chitchat pairs and list stand in for every corpus and list"
     return [
         HEAD,
         *page.warning("models, lists and searches", standing_in),
         *section("Findings", checklist(check_findings(page), BELOW)),
-        *section("Table 8: test perplexity of the baselines", tables.table_8(page)),
+        *section("Table 8: test perplexity of the baselines", baselines),
         *section("Table 3: malicious targets", tables.table_3(page)),
         *section("Negative training, unlikelihood and NPO", compare_methods(page)),
         *section("Tables 4 and 9: frequent replies", tables.table_4(page)),
@@ -66,16 +70,12 @@ def figure_1(page: Page) -> list[str]:
         "after the other (Switchboard)"
     )
     rows = [
-        [name, *(_mean(found["mean"][name][kind]) for kind in ("spared", "others")), number(ppl, 4)]
+        [name, *(mean_text(found["mean"][name][kind], digits=2) for kind in KINDS), number(ppl, 4)]
         for name, ppl in found["perplexity"].items()
     ]
-    header = ["model", "words that FWA spares", "other words", "test perplexity"]
+    header = ["model", *KINDS.values(), "test perplexity"]
     said = f"The mean over all words of {found['targets']} targets, in nats:"
     return [*page.picture("figure-1.svg", words), said, "", *table(header, rows)]
-
-
-def _mean(one: Found) -> str:
-    return f"{one['mean']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
 
 
 def _draw_words(path: Path, found: Found) -> None:

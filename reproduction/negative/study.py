@@ -1,11 +1,10 @@
 """`python -m reproduction negative`: He & Glass 2020 from training to its last table, as a list of parts."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reproduction.egregious.data import SEED
 from reproduction.egregious.study import train_parts
 from reproduction.hardenings import defaults_left
 from reproduction.negative import frequent, malicious, paper
@@ -79,7 +78,9 @@ def _as_2019(data: NegativeData, size: Size) -> list[Part]:
 
 def _frequent(data: NegativeData, size: Size) -> list[Part]:
     """Tables 4 and 9: decoding, the GAN at three rates and its control, negative training at two thresholds;
-    and for Switchboard other scales of <eos>."""
+    and for Switchboard other scales of <eos>. All trainings have as many mini-batches."""
+    steps: dict[str, Any] = {"against": "frequent", "keep": "last", "measure": size.measure, "seed": SEED}
+    steps |= {"iterations": size.frequent_iterations, "steps_per_iteration": size.frequent_steps}
     parts = []
     for corpus in CORPORA:
         start, needs, files = f"frequent-{corpus}", (f"train-{corpus}-{ARCH}",), data.sources[corpus].files
@@ -90,15 +91,15 @@ def _frequent(data: NegativeData, size: Size) -> list[Part]:
         run = partial(frequent.describe_mmi, data=data, size=size, corpus=corpus)
         kept = DESCRIBED | frequent.MMI_RULE | grid | {"measure": size.measure}
         parts.append(Part(f"{start}-mmi", needs, run, kept, files))
-        rows = {f"gan-{alpha}": frequent.gan_over(size, alpha) for alpha in paper.ALPHA_G}
-        rows[frequent.CONTROL] = frequent.gan_over(size, "0")
-        shares = paper.R_THRES[corpus]
-        rows |= {f"negative-{share[:-1]}": frequent.negative_over(size, share) for share in shares}
+        judge = size.some("gan_filters", "gan_hidden") | {"method": "gan"}
+        rows = {f"gan-{alpha}": judge | {"gan_lr": float(alpha)} for alpha in (*paper.ALPHA_G, "0")}
+        shares = {f"negative-{share[:-1]}": (share, 0.1) for share in paper.R_THRES[corpus]}
         if corpus == OURS[0]:
-            scales = (scale for scale in paper.EOS_SCALES if scale != "0.1")
-            rows |= {f"negative-1-eos-{one}": frequent.negative_over(size, "1%", one) for one in scales}
+            shares |= {f"negative-1-eos-{scale}": ("1%", float(scale)) for scale in paper.EOS_SCALES}
+        for row, (share, scale) in shares.items():
+            rows[row] = {"r_thres": share, "eos_scale": scale, "window": size.window}
         for row, over in rows.items():
-            name, settings = f"{start}-{row}", frequent.frequent_settings(size, over)
+            name, settings = f"{start}-{row}", steps | over
             train = partial(frequent.harden_frequent_row, data=data, corpus=corpus, settings=settings)
             parts.append(Part(name, needs, train, DESCRIBED | settings, files, (f"hardenings/{name}",)))
     return parts
@@ -110,11 +111,12 @@ def _embedded(data: NegativeData, size: Size) -> list[Part]:
     parts = []
     pairs = str(data.sources[OURS[0]].data) if data.kind == EMBEDDED else ""
     for copies in COPIES:
-        name, settings = f"augment-embedded-{copies}", frequent.augment_settings(size, copies)
+        name, settings = f"augment-embedded-{copies}", {**dict(size.embedded), "seed": SEED}
+        settings |= {"augment": copies, "paraphraser": "rules"} if copies else {}
         run = partial(frequent.harden_embedded, settings=settings, pairs=pairs)
         kept = settings | {"default": defaults_left(settings), "data": data.kind}
         parts.append(Part(name, (), run, kept, owns=(f"hardenings/{name}",)))
-    settings = frequent.embedded_frequent_settings(size)
+    settings = {"against": "frequent", **dict(size.embedded_frequent), "seed": SEED}
     run = partial(frequent.harden_embedded_frequent, settings=settings, pairs=pairs)
     kept, owns = settings | {"data": data.kind}, (f"hardenings/{FREQUENT_EMBEDDED}",)
     parts.append(Part(FREQUENT_EMBEDDED, (), run, kept, owns=owns))
@@ -128,8 +130,8 @@ def _words(data: NegativeData, size: Size) -> Part:
     needs = tuple(row_part(corpus, hit, row) for row in MODELS.values() if row != BASELINE)
     settings = {**malicious.measure_settings(size, hit), "restarts": 1, "targets": size.words}
     run = partial(follow_words, data=data, size=size, corpus=corpus, hit=hit)
-    owns = ("runs/words", "lists/words.jsonl")
-    return Part("words", needs, run, settings, data.sources[corpus].files, owns)
+    files, owns = data.sources[corpus].files, ("runs/words", "lists/words.jsonl")
+    return Part("words", needs, run, settings, files, owns)
 
 
 def _tests(data: NegativeData) -> tuple[Path, ...]:

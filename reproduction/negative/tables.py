@@ -1,29 +1,18 @@
 """The tables of He & Glass 2020 from the records of the parts, in the paper's numbering, and our own rows:
 in Tables 4 and 9 the floor of max-ratio, the control of the GAN, other scales of <eos>, and beam search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
-from reproduction.egregious.tables import perplexity_table
 from reproduction.negative import paper
-from reproduction.negative.data import ARCH
 from reproduction.negative.frequent import CONTROL, COPIES
 from reproduction.negative.malicious import EXTRA, MEASURED, OURS, PASSES, extra_rows, older_part, row_part
 from reproduction.negative.paper import ALPHA_G, BASELINE, CORPORA, HITS, LISTS, R_THRES, TITLES
-from reproduction.page import NOT_RUN, NOTHING, Cell, Found, Page, between, number, table
+from reproduction.page import NOT_RUN, NOTHING, Cell, Found, Page, between, number, rise_of, table
 
 HEADER_3 = [
     "training", "training list, %", "test list, %", "training list with dropout, %",
     "test list with dropout, %", "PPL", "rise of PPL, %", "iterations, updates",
 ]  # fmt: skip
-
-
-def table_8(page: Page) -> list[str]:
-    return perplexity_table(page, "table-8", paper.TABLE_8, CORPORA, ("lm", ARCH))
-
-
-# Table 3
 
 
 def malicious(page: Page, corpus: str, hit: str, row: str) -> Found:
@@ -34,15 +23,6 @@ def rate_of(found: Found, which: str) -> Found | None:
     """By the paper's rule, the restart of lowest loss."""
     rates = found.get("lists", {}).get(which, {}).get("rate")
     return rates["best"] if rates else None
-
-
-def rise_of(found: Found) -> tuple[float, float, float] | None:
-    """In percent, with its interval."""
-    if "cost" not in found:
-        return None
-    before, after = found["cost"]["perplexity"]
-    low, high = found["cost"]["rise_interval"]
-    return 100 * (after / before - 1), 100 * low, 100 * high
 
 
 def paper_rise(corpus: str, hit: str, row: str) -> float | None:
@@ -62,25 +42,24 @@ def table_3(page: Page) -> list[str]:
 
 
 def _row_3(page: Page, corpus: str, hit: str, row: str) -> list[str]:
-    found, key, title = malicious(page, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}", _title(row)
+    found, key = malicious(page, corpus, hit, row), f"table-3/{corpus}/{hit}/{row}"
     printed = paper.TABLE_3.get((corpus, hit, row), (None, None, None))
-    cells = _rates(page, key, printed[:2], found)
+    cost = malicious(page, corpus, hit, "500" if row == BASELINE else row).get("cost", {})
+    perplexity = cost.get("perplexity", (None, None))[row != BASELINE]  # before, after
+    cells = [_title(row), *_rates(page, key, printed[:2], found)]
+    cells.append(page.cell(Cell(f"{key}/ppl", printed[2], perplexity, digits=4)))
     if row == BASELINE:
-        first = malicious(page, corpus, hit, "500").get("cost", {}).get("perplexity", [None])[0]
-        return [title, *cells, page.cell(Cell(f"{key}/ppl", printed[2], first, digits=4)), "", ""]
-    cost, rise = found.get("cost", {}), rise_of(found)
-    after = cost.get("perplexity", [None, None])[1]
-    cells.append(page.cell(Cell(f"{key}/ppl", printed[2], after, digits=4)))
-    ends = rise[1:] if rise else None
-    cells.append(page.cell(Cell(f"{key}/rise", paper_rise(corpus, hit, row), rise and rise[0], ends)))
-    return [title, *cells, f"{found['iterations_kept']}, {found['updates']:,}" if found else NOT_RUN]
+        return [*cells, "", ""]
+    rise, allowed = rise_of(cost) if cost else None, paper_rise(corpus, hit, row)
+    cells.append(page.cell(Cell(f"{key}/rise", allowed, rise and rise[0], rise and rise[1:])))
+    return [*cells, f"{found['iterations_kept']}, {found['updates']:,}" if found else NOT_RUN]
 
 
 def _rates(page: Page, key: str, printed: Sequence[float | None], found: Found) -> list[str]:
     """By the paper's rule; then as the public code counts, the same triggers while dropout is on."""
     cells, dropped = [], []
     for which, value in zip(MEASURED, printed, strict=True):
-        cells.append(page.cell(Cell.of_rate(f"{key}/{which}", value, rate_of(found, which))))
+        cells.append(page.rate(f"{key}/{which}", value, rate_of(found, which)))
         rate = found.get("lists", {}).get(which, {}).get("with_dropout")
         dropped.append(Cell.of_rate(f"{key}/{which}-dropout", None, rate).text)
     return cells + dropped
@@ -102,9 +81,8 @@ def _as_2019(page: Page) -> list[str]:
     body = []
     for row in (BASELINE, *LISTS, PASSES):
         if found := page.get(older_part(row)):
-            printed = paper.TABLE_3[corpus, hit, "500" if row == PASSES else row]
-            cells = _rates(page, f"as-2019/{corpus}/{hit}/{row}", printed[:2], found)
-            body.append([_title(row), *cells])
+            printed = paper.TABLE_3[corpus, hit, "500" if row == PASSES else row][:2]
+            body.append([_title(row), *_rates(page, f"as-2019/{corpus}/{hit}/{row}", printed, found)])
     if not body:
         return []
     said = (
@@ -126,7 +104,6 @@ def _title(row: str) -> str:
 # Tables 4 and 9
 
 
-FLOOR = "floor"
 COUNTED = (
     "max-ratio is the share of the commonest reply. Ent-2 and Ent-3 count the end token as a word, as the "
     "paper's code does, and of every reply, people's too, no more tokens than a model's reply may have (at "
@@ -186,7 +163,7 @@ def _row_4(page: Page, corpus: str, name: str, rows: Mapping[str, Found]) -> lis
     cells = [page.cell(Cell(f"{key}/ppl", perplexity, found.get("perplexity"), digits=4))]
     if name in ("test set", "mmi", "beam", "greedy beside beam"):
         cells = [""]
-    cells.append(page.cell(Cell.of_rate(f"{key}/max-ratio", ratio, found.get("max_ratio"))))
+    cells.append(page.rate(f"{key}/max-ratio", ratio, found.get("max_ratio")))
     for n, printed in zip((2, 3), entropies, strict=True):
         cells.append(page.cell(Cell(f"{key}/ent-{n}", printed, found.get(f"ent_{n}_eos"))))
     cells += [number(found.get("length")) if found else NOT_RUN, _bleu(corpus, name, found)]
@@ -194,9 +171,8 @@ def _row_4(page: Page, corpus: str, name: str, rows: Mapping[str, Found]) -> lis
 
 
 def _floor(page: Page, corpus: str, rows: Mapping[str, Found]) -> list[str]:
-    floor = rows.get(BASELINE, {}).get("floor")
-    cell = Cell.of_rate(f"table-4/{corpus}/{FLOOR}/max-ratio", None, floor)
-    return [FLOOR, "", page.cell(cell), "", "", "", ""]
+    cell = page.rate(f"table-4/{corpus}/floor/max-ratio", None, rows.get(BASELINE, {}).get("floor"))
+    return ["floor", "", cell, "", "", "", ""]
 
 
 def _title_4(name: str) -> str:
@@ -229,18 +205,16 @@ def _chosen(page: Page, corpus: str) -> list[str]:
 def _chosen_mmi(mmi: Found) -> str:
     tried, setting = mmi["tried"], (mmi["weight"], mmi["words"])
     chosen = next((one for one in tried if (one["weight"], one["words"]) == setting), None)
-    how = "plain decoding, as none has a lower max-ratio"
+    how, beside = "plain decoding, as none has a lower max-ratio", ""
     if chosen:
         how = f"lambda {setting[0]:g}, gamma {setting[1]}, the lowest max-ratio"
-    worse = sum(one["bleu_gain"]["high"] < 0 for one in tried)
-    said = (
-        f"- MMI: {how} on validation pairs, of {len(tried)} settings less {worse} with a BLEU-4 below plain "
-        "decoding's by more than chance (95% interval of a paired bootstrap over pairs)."
-    )
-    if chosen:
         gain = "{gain:+.2f} [{low:+.2f}, {high:+.2f}]".format(**chosen["bleu_gain"])
-        said += f" Its BLEU-4 there less that of plain decoding: {gain}."
-    return said
+        beside = f" Its BLEU-4 there less that of plain decoding: {gain}."
+    worse = sum(one["bleu_gain"]["high"] < 0 for one in tried)
+    return (
+        f"- MMI: {how} on validation pairs, of {len(tried)} settings less {worse} with a BLEU-4 below plain "
+        f"decoding's by more than chance (95% interval of a paired bootstrap over pairs).{beside}"
+    )
 
 
 def _spread(found: Found) -> str:
@@ -257,8 +231,7 @@ def augment_table(page: Page) -> list[str]:
     body = []
     for copies in COPIES:
         if found := page.get(f"augment-embedded-{copies}"):
-            widened, rise = found["augmentation"] or {}, rise_of(found)
-            assert rise is not None
+            widened = found["augmentation"] or {}
             removed = ", ".join(f"{count} {why}" for why, count in widened.get("removed", {}).items())
             hits = (found[which] for which in ("train", "held_out"))
             body.append([
@@ -267,11 +240,11 @@ def augment_table(page: Page) -> list[str]:
                 removed or "none",
                 str(found["overlap"]),
                 *(f"{between(one['before'])} → {between(one['after'])}" for one in hits),
-                f"{rise[0]:+.1f} [{rise[1]:+.1f}, {rise[2]:+.1f}]",
+                "{:+.1f} [{:+.1f}, {:+.1f}]".format(*rise_of(found["cost"])),
             ])  # fmt: skip
     if not body:
         return NOTHING
     header = ["copies", "training targets", "removed", "overlap with held-out"]
     header += ["training list, %", "held-out list, %", "rise of PPL, %"]
-    said = "The embedded model and list, `harden --augment N --paraphraser rules`; io-sample-avg-k1."
+    said = "The embedded model and list, `harden --augment N`; io-sample-avg-k1."
     return [said, "", *table(header, body)]

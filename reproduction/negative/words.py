@@ -5,21 +5,19 @@ The targets are of our own list, after triggers that a search found on the basel
 model's replies to the embedded pairs: text of the other corpora may not be shown.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
+from backtalk.audit.cases import can_say
 from backtalk.data.corpora import reference_pairs
-from backtalk.models.folder import load_folder
-from backtalk.models.lstm.model import LocalModel
-from backtalk.registry import load_model
+from backtalk.data.targets import load_mal
+from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.stats import standard_error
 from backtalk.store import Run
 from backtalk.training.negative import PAPER_AVOID, avoid_ids
 from backtalk.types import Turn
 from reproduction.egregious.search import search
-from reproduction.negative.data import NegativeData, open_baseline, own_targets
+from reproduction.negative.data import NegativeData, open_baseline
 from reproduction.negative.malicious import measure_settings, row_model
 from reproduction.negative.mmi import MMI, mmi_ids
 from reproduction.negative.paper import BASELINE, Size
@@ -38,7 +36,7 @@ MODELS = {"baseline": BASELINE, "negative": "500", "negative without FWA": "500-
 
 def follow_words(place: Workplace, data: NegativeData, size: Size, corpus: str, hit: str) -> Result:
     baseline = open_baseline(place, data.sources[corpus])
-    targets = own_targets(baseline, size.words)
+    targets = [target for target in load_mal() if can_say(baseline, target.text)][: size.words]
     if not targets:
         return {"targets": 0, "sentences": []}
     search(place, place.part, baseline, targets, {**measure_settings(size, hit), "restarts": 1})
@@ -97,8 +95,7 @@ def mean_with_interval(values: list[float]) -> dict[str, float]:
 
 def show_samples(place: Workplace, against_targets: str, against_frequent: str) -> Result:
     """Consecutive test inputs, the embedded model before and after both kinds of hardening, and with MMI."""
-    before = load_model("chitchat", place.device)
-    assert isinstance(before, LocalModel)
+    before = load_embedded("chitchat", place.device)
     inputs = [text for text, _ in reference_pairs("")[FIRST_SAMPLE : FIRST_SAMPLE + SHOWN_SAMPLES]]
     dialogues = [(Turn("user", text),) for text in inputs]
     replies = {"input": inputs, "baseline": before.reply(dialogues)}

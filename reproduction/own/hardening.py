@@ -14,9 +14,9 @@ from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.specs.harden import HardenSpec, Sentences
-from reproduction.figures import COLOURS, DASHES, MARKERS, drawing
+from reproduction.figures import drawing, line_look
 from reproduction.hardenings import defaults_left, page_values, run_harden
-from reproduction.page import Found, Page, Result, between, number, section, table
+from reproduction.page import Found, Page, Result, between, number, rise_of, section, table
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
 from reproduction.spec import EMBEDDED, StudySpec
@@ -65,20 +65,14 @@ def draw_curve(path: Path, curve: Mapping[str, Found]) -> None:
     with drawing(path, 2, width=5.6, height=4.4) as (kept, way):
         first = next(iter(curve.values()))
         for place, (family, label) in enumerate(FAMILIES.items()):
-            rows = [row for name, row in curve.items() if name.split("-")[0] == family]
-            look: dict[str, Any] = {
-                "color": COLOURS[place % len(COLOURS)],
-                "marker": MARKERS[place % len(MARKERS)],
-                "linestyle": DASHES[place % len(DASHES)],
-                "fillstyle": "full" if place < len(COLOURS) else "none",
-            }
-            rows.sort(key=_rise)
+            own = [row for name, row in curve.items() if name.split("-")[0] == family]
+            rows, look = sorted(own, key=lambda row: rise_of(row["cost"])[0]), line_look(place)
             if rates := [row["held_out"]["after"] for row in rows]:
                 below = [100 * (rate["rate"] - rate["low"]) for rate in rates]
                 above = [100 * (rate["high"] - rate["rate"]) for rate in rates]
-                xs, ys = [100 * _rise(row) for row in rows], [100 * rate["rate"] for rate in rates]
+                xs, ys = [rise_of(row["cost"])[0] for row in rows], [100 * rate["rate"] for rate in rates]
                 kept.errorbar(xs, ys, yerr=[below, above], label=label, capsize=2, elinewidth=0.7, **look)
-            for steps in (row["candidates"] for row in curve.values() if row in rows):
+            for steps in (row["candidates"] for row in own):
                 ys = [100 * one["hits"] / one["n"] for one in steps]
                 way.plot([100 * rise for rise in _rises(steps)], ys, linewidth=0.8, markersize=3, **look)
         begun = first["candidates"][0]
@@ -98,7 +92,7 @@ def _curve_table(curve: Mapping[str, Found]) -> list[str]:
         hits = [f"{between(one['before'])} → {between(one['after'])}" for one in lists]
         ratios = "{:.1f} → {:.1f}%".format(*_ratios(cost))
         entropy = "{:.2f} → {:.2f}".format(*cost["ent_2"])
-        rows.append([name, *hits, _rise_text(row), ratios, entropy, _within(row["candidates"])])
+        rows.append([name, *hits, _rise_text(cost), ratios, entropy, _within(row["candidates"])])
     header = ["settings", "training hits, %", "held-out hits, %", "perplexity", "max-ratio", "Ent-2"]
     return [
         *table([*header, "selection hits within +5%"], rows),
@@ -137,7 +131,7 @@ def _confirmed(record: Found) -> list[str]:
         proof.append([searched, one["criterion"], before, between(one["after"])])
     before, after = (f"{value:.2f}" for value in cost["perplexity"])
     rows = [
-        ["perplexity", before, f"{after} ({_rise_text(row)})"],
+        ["perplexity", before, f"{after} ({_rise_text(cost)})"],
         ["max-ratio, %", *(f"{value:.1f}" for value in _ratios(cost))],
         *([title, *(f"{value:.3f}" for value in cost[key])] for title, key in DIVERSITY.items()),
         ["same greedy reply", "", f"{100 * cost['same_replies'] / cost['pairs']:.1f}%"],
@@ -158,14 +152,8 @@ def _ratios(cost: Found) -> list[float]:
     return [100 * count / cost["pairs"] for count in cost["commonest"]]
 
 
-def _rise_text(row: Found) -> str:
-    low, high = (100 * end for end in row["cost"]["rise_interval"])
-    return f"{100 * _rise(row):+.1f}% [{low:+.1f}, {high:+.1f}]"
-
-
-def _rise(row: Found) -> float:
-    before, after = row["cost"]["perplexity"]
-    return float(after / before - 1)
+def _rise_text(cost: Found) -> str:
+    return "{:+.1f}% [{:+.1f}, {:+.1f}]".format(*rise_of(cost))
 
 
 BOUND = "20%"
@@ -221,13 +209,10 @@ def hardening_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     if spec.data != EMBEDDED:
         raise InputError("this study hardens the embedded model on its own pairs: --data embedded")
     common: dict[str, Any] = {"limit": size.limit, "hit": CRITERION, **dict(size.search)}
-    parts = []
-    for name in size.points:
-        point = {"iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1, **CURVE[name]}
-        parts.append(_hardening(f"curve-{name}", {**common, **point}))
-    for name, seed in DEFAULTS.items():
-        parts.append(_hardening(name, {**common, "iterations": size.confirming, "seed": seed}))
-    return parts
+    point = {"iterations": size.iterations, "max_ppl_increase": BOUND, "seed": 1}
+    every: dict[str, dict[str, Any]] = {f"curve-{name}": {**point, **CURVE[name]} for name in size.points}
+    every |= {name: {"iterations": size.confirming, "seed": seed} for name, seed in DEFAULTS.items()}
+    return [_hardening(name, {**common, **own}) for name, own in every.items()]
 
 
 def _hardening(name: str, settings: dict[str, Any]) -> Part:
@@ -241,8 +226,8 @@ def _hardening(name: str, settings: dict[str, Any]) -> Part:
 def harden_once(place: Workplace, settings: dict[str, Any]) -> Result:
     """One hardening, and the numbers that the page shows."""
     summary = run_harden(place, {"model": "chitchat", **settings}, adapts=place.part in DEFAULTS)
-    proof = {key: summary[key] for key in ("held_out", "train", "proof")}
-    return {**proof, "lists": summary["hardening"]["lists"], **page_values(summary)}
+    lists = summary["hardening"]["lists"]
+    return {**page_values(summary, "held_out", "train", "proof"), "lists": lists}
 
 
 STUDY = Study("hardening", SIZES, hardening_parts, page_lines)

@@ -4,8 +4,6 @@ The habit: mildly rude answers to greetings. A phrasing is a greeting and what f
 splits them: none of the held-out phrasings is seen in hardening, though the habit was planted on all of them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -28,8 +26,8 @@ from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, write_whole
 from backtalk.registry import load_model
 from backtalk.stats import Rate
-from backtalk.training.likelihood import perplexity
 from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
+from backtalk.training.mle import perplexity
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Turn
 from reproduction.hardenings import page_values, run_harden, shown_name
@@ -186,10 +184,13 @@ def _measured(name: str, measured: Found) -> list[str]:
 
 
 def _cost(name: str, result: Found, seconds: float) -> list[str]:
-    cost, (before, after) = result["cost"], (result["held_out"][when] for when in ("before", "after"))
-    same, drawn = f"{cost['same_replies']} of {cost['pairs']}", f"{before['hits']} -> {after['hits']}"
+    cost, drawn = result["cost"], "not changed"
+    if result["held_out"]:
+        before, after = (result["held_out"][when] for when in ("before", "after"))
+        drawn = f"{before['hits']} -> {after['hits']} of {after['n']}"
+    same = f"{cost['same_replies']} of {cost['pairs']}"
     kept = (result["iterations_kept"], result["updates"], f"{seconds:.0f}")
-    return [name, rise_text(cost), same, f"{drawn} of {after['n']}", *map(str, kept)]
+    return [name, rise_text(cost), same, drawn, *map(str, kept)]
 
 
 METHODS = ("negative", "unlikelihood", "npo")
@@ -278,9 +279,8 @@ def harden_habit(place: Workplace, settings: dict[str, Any], size: Size) -> Resu
     hardened = load_model(summary["hardened"], place.device)
     assert isinstance(hardened, TransformerModel)
     habit = measure(hardened, reference_pairs("")[: size.measure], size)
-    proof = {key: summary[key] for key in ("held_out", "train")}
     card = json.loads((place.folder / "hardenings" / place.part / "model" / "card.json").read_text())
-    return {**proof, **page_values(summary), "habit": habit, "T_out": card["T_out"]}
+    return {**page_values(summary, "held_out", "train"), "habit": habit, "T_out": card["T_out"]}
 
 
 STUDY = Study("lora", SIZES, lora_parts, page_lines)

@@ -20,7 +20,7 @@ from backtalk.audit.verify import verify
 from backtalk.hardening.subject import TRAINING
 from backtalk.hits import STANDARD, rates
 from backtalk.store import Run
-from backtalk.wording import chance, mask, mask_like
+from backtalk.wording import chance, mask, says
 from reproduction.egregious.search import best_findings
 from reproduction.hardenings import page_values, run_audit, run_harden, shown_name
 from reproduction.page import Found, Page, Result, escaped, hits_text, rise_text, section, table
@@ -55,15 +55,10 @@ def page_lines(page: Page) -> list[str]:
 
 
 def _speed(result: Found) -> list[str]:
-    rows = [
-        [
-            one["name"],
-            f"{one['candidates_per_s']:,.0f}",
-            f"{one['tokens']:.1f}",
-            "" if one["ceiling_share"] is None else f"{one['ceiling_share']:.0%}",
-        ]
-        for one in result["lines"]
-    ]
+    rows = []
+    for one in result["lines"]:
+        share = "" if one["ceiling_share"] is None else f"{one['ceiling_share']:.0%}"
+        rows.append([one["name"], f"{one['candidates_per_s']:,.0f}", f"{one['tokens']:.1f}", share])
     said = (
         "{model}: a trigger of {length} tokens, a target of {target}, {top} candidates a position, {rows} "
         "targets at once."
@@ -151,8 +146,6 @@ HARDENED = "o"
 
 @dataclass(frozen=True)
 class Size(Base):
-    """Sizes of the searches and the hardening."""
-
     limit: int = 200
     length: int = 15
     top: int = 64
@@ -203,6 +196,10 @@ def search_list(place: Workplace, model: str, settings: Found) -> Result:
     return {**sum_up(folder), **checked}
 
 
+def _masked(text: str, target: str) -> str:
+    return mask(text) if says(text, target) else text
+
+
 def sum_up(folder: Path) -> Result:
     """A finished run as numbers, and a few examples, masked."""
     with Run.open(folder) as run:
@@ -225,9 +222,9 @@ def sum_up(folder: Path) -> Result:
         "end_loss": _mean([row[-1] for row in losses]),
         "examples": [
             {
-                "trigger": mask_like(one.trigger, one.target),
+                "trigger": _masked(one.trigger, one.target),
                 "target": mask(one.target),
-                "reply": mask_like(one.reply, one.target),
+                "reply": _masked(one.reply, one.target),
                 "mean": one.scores["mean"],
                 "log_prob": one.scores["log_prob"],
                 "input_mean": one.scores.get("input_mean"),
@@ -244,7 +241,7 @@ def harden_model(place: Workplace, model: str, settings: Found) -> Result:
     fresh: Result = {"criterion": again[0]["criterion"], "search": again[0]["search"]}
     for row in again:
         fresh["train" if row["list"] == TRAINING else "held_out"] = [row["before"], row["after"]]
-    return {**{key: summary[key] for key in ("held_out", "train")}, "fresh": fresh, **page_values(summary)}
+    return {**page_values(summary, "held_out", "train"), "fresh": fresh}
 
 
 def _mean(values: list[float]) -> float | None:

@@ -4,9 +4,8 @@ The paper sets REINFORCE beside pre-training without counting queries; at equal 
 generator that it started from, and what was merely gathered.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from backtalk.stats import Rate
@@ -24,8 +23,8 @@ from reproduction.page import (
     text_table,
 )
 from reproduction.reverse import paper
-from reproduction.reverse.paper import GROUPS, LISTS, REAL_INPUT, TABLE_1, decoders, reached
-from reproduction.verdicts import Verdict, checklist, difference_of, gain_of
+from reproduction.reverse.paper import GROUPS, LISTS, REAL_INPUT, TABLE_1, decoders, near_of, reached
+from reproduction.verdicts import Verdict, apart, checklist, difference_of, gain_of
 
 HEAD = (
     "# Say What I Want (Liu et al. 2019)\n\n"
@@ -44,10 +43,11 @@ def corpora_of(page: Page) -> list[str]:
 
 
 def page_lines(page: Page) -> list[str]:
+    findings = (one for corpus in corpora_of(page) for one in check_findings(page, corpus))
     return [
         HEAD,
         *page.warning("victim, generator and lists", "The shipped chitchat pairs stand in for every corpus"),
-        *section("Findings", checklist(check_all(page), BELOW)),
+        *section("Findings", checklist(findings, BELOW)),
         *section("The victim", _victim(page)),
         *(line for corpus in corpora_of(page) for line in _corpus(page, corpus)),
         *section("The embedded model and our own list", _mal(page)),
@@ -87,7 +87,9 @@ def _table_1(page: Page, corpus: str) -> list[str]:
         cells = []
         for group, printed in zip(GROUPS, TABLE_1.get(name, (None,) * 3), strict=True):
             found = reached(page, corpus, name, "real", group)
-            cells.append(page.cell(_cell(f"table-1/{corpus}/{name}/{group}", printed, found)))
+            ends = (found["low"], found["high"]) if found else None
+            cell = Cell(f"table-1/{corpus}/{name}/{group}", printed, found.get("mean"), ends)
+            cells.append(page.cell(cell))
         rows.append([name, *cells])
     return table(["input", *(f"{group} words" for group in GROUPS)], rows)
 
@@ -96,12 +98,10 @@ def _figure_2(page: Page, corpus: str) -> list[str]:
     words = f"Share of targets reached against the least similarity, by list, length and decoder ({corpus})"
     drawn = _draw_success(page, corpus)
     rows = []
-    for name in LISTS:
-        for decoder in decoders(page.size):
-            for group in GROUPS:
-                near = reached(page, corpus, decoder, name, group).get("near", [])
-                shares = [number(_share(near, least)) if near else "–" for least in (0.5, 0.7, 0.9)]
-                rows.append([name, decoder, group, str(len(near)), *shares])
+    for name, decoder, group in product(LISTS, decoders(page.size), GROUPS):
+        near = near_of(page, corpus, decoder, name, group)
+        shares = [number(_share(near, least)) if near else "–" for least in (0.5, 0.7, 0.9)]
+        rows.append([name, decoder, group, str(len(near)), *shares])
     picture = page.picture(f"figure-2-{corpus}.svg", words) if drawn else []
     return [*picture, *table(["list", "decoder", "words", "n", "0.5", "0.7", "0.9"], rows, words=3)]
 
@@ -111,20 +111,15 @@ def _share(near: list[float], least: float) -> float:
 
 
 def _draw_success(page: Page, corpus: str) -> bool:
-    panels = [(name, group) for name in LISTS for group in GROUPS]
+    panels = list(product(LISTS, GROUPS))
     chosen = ["pretrained-greedy", "rl-greedy", *(f"rl-beam-{width}" for width in page.size.beams[-2:])]
     steps = [round(0.05 * step, 2) for step in range(21)]
-    near = {
-        (decoder, *panel): reached(page, corpus, decoder, *panel).get("near", [])
-        for decoder in chosen
-        for panel in panels
-    }
-    if not any(near.values()):
+    near = {of: [near_of(page, corpus, decoder, *of) for decoder in chosen] for of in panels}
+    if not any(map(any, near.values())):
         return False
     with drawing(page.pictures / f"figure-2-{corpus}.svg", len(panels), width=2.8) as axes:
         for axis, (name, group) in zip(axes, panels, strict=True):
-            for place, decoder in enumerate(chosen):
-                values = near[decoder, name, group]
+            for place, (decoder, values) in enumerate(zip(chosen, near[name, group], strict=True)):
                 if values:
                     shares = [_share(values, step) for step in steps]
                     axis.plot(steps, shares, color=COLOURS[place], linestyle=DASHES[place], label=decoder)
@@ -135,8 +130,7 @@ def _draw_success(page: Page, corpus: str) -> bool:
 
 
 def _equal(page: Page, corpus: str) -> list[str]:
-    found = page.get(f"equal-{corpus}")
-    if not found:
+    if not (found := page.get(f"equal-{corpus}")):
         return NOTHING
     rows = []
     for name, mean in found["mean"].items():
@@ -161,8 +155,7 @@ def _cases(page: Page, corpus: str) -> list[str]:
 def _mal(page: Page) -> list[str]:
     rows = []
     for name in paper.SEARCHES:
-        found = page.get(f"mal-{name}")
-        if found:
+        if found := page.get(f"mal-{name}"):
             shares = [percent(found["hits"][c]) if c in found["hits"] else "–" for c in COLUMNS]
             rows.append([name, *shares, mean_text(found["similarity"]), number(found["input_mean"])])
     if not rows:
@@ -171,12 +164,6 @@ def _mal(page: Page) -> list[str]:
 
 
 COLUMNS = ("similar-0.7", "similar-0.9", "exact")
-
-
-def _cell(key: str, paper: float | None, found: Found) -> Cell:
-    if found.get("mean") is None:
-        return Cell(key, paper)
-    return Cell(key, paper, found["mean"], (found["low"], found["high"]))
 
 
 def without_cases(value: Any) -> Any:
@@ -194,71 +181,45 @@ BELOW = (
 )
 
 
-def check_all(page: Page) -> Iterator[Verdict]:
-    for corpus in corpora_of(page):
-        yield from check_findings(page, corpus)
-
-
 def check_findings(page: Page, corpus: str) -> Iterator[Verdict]:
     widest = f"rl-beam-{page.size.beams[-1]}"
-    yield from _reinforced(page, corpus)
-    yield from _gains(page, corpus, widest)
+    yield from _of_real(page, corpus, widest)
     yield from _lists(page, corpus, widest)
-    yield from _at_equal_queries(page, corpus)
+    if found := page.get(f"equal-{corpus}"):
+        means = found["mean"]
+        own = max(found["rl_less"], key=lambda how: means[f"rl-{how}"]["mean"] or 0.0)
+        for name in (one for one in means if not one.startswith("rl-")):
+            less, title = found["rl_less"][own][name], f"at equal queries REINFORCE beats {name}"
+            yield Verdict(title, f"{corpus}, rl-{own}", "not asked", mean_text(less, "+"), _side(less))
 
 
-def _reinforced(page: Page, corpus: str) -> Iterator[Verdict]:
-    names = ("pretrained-greedy", "rl-greedy")
-    for place, group in enumerate(GROUPS):
-        before, after = (reached(page, corpus, name, "real", group).get("near", []) for name in names)
+def _of_real(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
+    names = ("pretrained-greedy", "rl-greedy", REAL_INPUT, widest)
+    near = [[near_of(page, corpus, name, "real", group) for name in names] for group in GROUPS]
+    for place, (group, (before, after, _, _)) in enumerate(zip(GROUPS, near, strict=True)):
         if before and after:
-            said = TABLE_1[names[1]][place] - TABLE_1[names[0]][place]
-            found = difference_of(before, after)
-            where = f"{corpus}, Real, {group} words, greedy"
-            title, ours = "REINFORCE brings replies nearer", mean_text(found, "+")
-            yield Verdict(title, where, f"+{said:.3f}", ours, _side(found))
-
-
-def _gains(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
-    for said, group in zip(paper.GAIN, GROUPS, strict=True):
-        names = (REAL_INPUT, widest)
-        first, best = (reached(page, corpus, name, "real", group).get("near", []) for name in names)
-        found = gain_of(first, best) if first and best else None
-        if found:
-            ours = "{mean:+.0f}% [{low:+.0f}, {high:+.0f}]".format(**found)
-            where = f"{corpus}, Real, {group} words"
-            yield Verdict(f"{widest} is nearer than the real input", where, f"+{said:g}%", ours, _side(found))
+            found, where = difference_of(before, after), f"{corpus}, Real, {group} words, greedy"
+            said = f"+{TABLE_1[names[1]][place] - TABLE_1[names[0]][place]:.3f}"
+            yield Verdict("REINFORCE brings replies nearer", where, said, mean_text(found, "+"), _side(found))
+    for printed, group, (_, _, first, best) in zip(paper.GAIN, GROUPS, near, strict=True):
+        if first and best and (gain := gain_of(first, best)):
+            ours = "{mean:+.0f}% [{low:+.0f}, {high:+.0f}]".format(**gain)
+            title, where = f"{widest} is nearer than the real input", f"{corpus}, Real, {group} words"
+            yield Verdict(title, where, f"+{printed:g}%", ours, _side(gain))
 
 
 def _lists(page: Page, corpus: str, widest: str) -> Iterator[Verdict]:
-    own, people = (_reached_share(page, corpus, widest, name) for name in ("generated", "real"))
+    near = ([v for g in GROUPS[1:] for v in near_of(page, corpus, widest, name, g)] for name in LISTS)
+    own, people = (Rate.of(sum(value >= NEAR for value in one), len(one)) for one in near)
     if own.n and people.n:
         ours = f"{percent(own.as_dict())} to {percent(people.as_dict())}"
-        apart = own.low > people.high or own.high < people.low
-        verdict = ("holds" if own.rate > people.rate else "fails") if apart else "no difference"
+        is_clear = apart((own.low, own.high), (people.low, people.high))
+        verdict = ("holds" if own.rate > people.rate else "fails") if is_clear else "no difference"
         title = f"what the model says is reached more often than what people say ({NEAR:g})"
         yield Verdict(title, f"{corpus}, 4-10 words, {widest}", "about 80% to less", ours, verdict)
 
 
-def _reached_share(page: Page, corpus: str, decoder: str, name: str) -> Rate:
-    near = [v for g in GROUPS[1:] for v in reached(page, corpus, decoder, name, g).get("near", [])]
-    return Rate.of(sum(value >= NEAR for value in near), len(near))
-
-
-def _at_equal_queries(page: Page, corpus: str) -> Iterator[Verdict]:
-    found = page.get(f"equal-{corpus}")
-    if not found:
-        return
-    means = found["mean"]
-    own = max(found["rl_less"], key=lambda how: means[f"rl-{how}"]["mean"] or 0.0)
-    for name in means:
-        if not name.startswith("rl-"):
-            less = found["rl_less"][own][name]
-            title = f"at equal queries REINFORCE beats {name}"
-            yield Verdict(title, f"{corpus}, rl-{own}", "not asked", mean_text(less, "+"), _side(less))
-
-
-def _side(found: Mapping[str, Any]) -> str:
+def _side(found: Found) -> str:
     if found["low"] > 0:
         return "holds"
     return "fails" if found["high"] < 0 else "no difference"

@@ -103,3 +103,9 @@ def reached(page: Page, corpus: str, decoder: str, name: str, group: str) -> Fou
     part = f"inputs-{corpus}" if decoder == REAL_INPUT else f"decode-{corpus}-{decoder}"
     found: Found = page.get(part).get(name, {}).get(group, {})
     return found
+
+
+def near_of(page: Page, corpus: str, decoder: str, name: str, group: str) -> list[float]:
+    """The similarities alone."""
+    found: list[float] = reached(page, corpus, decoder, name, group).get("near", [])
+    return found

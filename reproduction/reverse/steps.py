@@ -1,8 +1,6 @@
 """The work of the study's parts: the victim, the targets, the generator before and after REINFORCE, what each
 decoder reaches, and the controls at equal queries."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence
@@ -15,7 +13,6 @@ import numpy as np
 from backtalk.cli.train import train_model
 from backtalk.data.corpora import read_corpus, reference_pairs, split
 from backtalk.data.tokenise import get_recipe
-from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.reverse import craft, load_generator, save_generator
 from backtalk.models.service.budget import BudgetedQueries, MemoryAnswers
@@ -32,7 +29,7 @@ from backtalk.types import Target
 from reproduction.data.formats import pair_lines
 from reproduction.page import Result
 from reproduction.reverse.paper import GROUPS, LISTS, Size
-from reproduction.runner import Workplace, write_once
+from reproduction.runner import Workplace, data_folder, write_once
 from reproduction.spec import EMBEDDED
 from reproduction.verdicts import difference_of, mean_of
 
@@ -76,9 +73,7 @@ def open_texts(name: str, folder: Path) -> dict[str, Text]:
         path = folder / "data" / "pairs.jsonl"
         write_once(path, pair_lines(reference_pairs("")[:EMBEDDED_PAIRS], DIALOGUE_PAIRS))
         return {"chitchat": Text("chitchat", str(path), "pairs-jsonl", 0.4, "the shipped chitchat pairs")}
-    root = Path(name)
-    if not root.is_dir():
-        raise InputError(f"--data {name} is no folder; name one with twitter/, or `embedded`")
+    root = data_folder(name, "twitter/")
     found = sorted(root.glob("twitter/*.tsv*"))
     slice_ = found[0] if found else root / "twitter" / "pairs.tsv"
     return {
@@ -155,7 +150,7 @@ def pretrain_generator(place: Workplace, texts: Sequence[Text], size: Size) -> R
     asked = utterances[: size.pairs]
     pairs = [(reply, one) for one, reply in zip(asked, victim.ask(asked), strict=True) if reply]
     config = PretrainConfig(**size.some("layers", "hidden", "embedding", "epochs", "batch"), seed=SEED)
-    pretrain(pairs, config, _generator(place, "pretrained"), pick_device(place.device))
+    pretrain(pairs, config, place.path("generators", "pretrained"), pick_device(place.device))
     write_whole(
         place.path("lists", "pairs.json"), json.dumps({"pairs": pairs, "more": utterances[size.pairs :]})
     )
@@ -166,11 +161,11 @@ def pretrain_generator(place: Workplace, texts: Sequence[Text], size: Size) -> R
 def reinforce_generator(place: Workplace, texts: Sequence[Text], size: Size) -> Result:
     """On the replies that were gathered."""
     pairs, more = _pairs(place)
-    generator = load_generator(_generator(place, "pretrained"), place.device)
+    generator = load_generator(place.path("generators", "pretrained"), place.device)
     victim, vectors = _victim(place), load_vectors()
     config = ReinforceConfig(steps=size.rl_steps, batch=size.rl_batch, samples=size.rl_samples, seed=SEED)
     targets = rl_targets(pairs, [one for _, one in pairs] or more, SEED)
-    folder = _generator(place, "rl")
+    folder = place.path("generators", "rl")
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, facts = folder / "reinforce.safetensors", {"vectors": vectors.fingerprint}
     steps = reinforce(generator, targets, victim.ask, vectors.similarity, config, checkpoint, facts)
@@ -192,7 +187,7 @@ def measure_inputs(place: Workplace, text: Text) -> Result:
 
 def measure_decoder(place: Workplace, text: Text, which: str, how: str, width: int) -> Result:
     """Similarities of one generator and decoding, on every list and length."""
-    generator = load_generator(_generator(place, which), place.device)
+    generator = load_generator(place.path("generators", which), place.device)
     victim, vectors = _victim(place), load_vectors()
     found: Result = {}
     for name, groups in _targets(place, text.corpus).items():
@@ -217,13 +212,12 @@ def compare_at_equal_queries(place: Workplace, text: Text, size: Size) -> Result
     near: dict[str, list[float]] = {}
     queries: dict[str, int] = {}
     for which, width in (("rl", size.equal_beam), ("pretrained", wider)):
-        generator = load_generator(_generator(place, which), place.device)
+        generator = load_generator(place.path("generators", which), place.device)
         for how in HOW:
             victim, name = _victim(place), f"{which}-{how}"
             near[name] = best_of(targets, craft(generator, targets, width, how), victim, vectors)["near"]
             queries[name] = len(pairs) + (spent if which == "rl" else 0) + victim.asked
-    victim = _victim(place)
-    extra = more[: spent + asking]
+    victim, extra = _victim(place), more[: spent + asking]
     gathered = [*pairs, *((r, one) for one, r in zip(extra, victim.ask(extra), strict=True) if r)]
     nearest = Retrieved(gathered, vectors).nearest([Target(str(i), one) for i, one in enumerate(targets)])
     near["retrieval"] = best_of(targets, [row[:1] for row in nearest], victim, vectors)["near"]
@@ -268,10 +262,6 @@ def best_of(
 
 def _victim(place: Workplace) -> Victim:
     return Victim(load_model(f"sealed:{place.path('models', 'victim')}", place.device))
-
-
-def _generator(place: Workplace, which: str) -> Path:
-    return place.path("generators", which)
 
 
 def _targets(place: Workplace, corpus: str) -> Chosen:

@@ -3,8 +3,6 @@
 Read it as a table of contents: each line below is a part, what it needs, and what it fills on the page.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

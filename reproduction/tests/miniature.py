@@ -1,7 +1,5 @@
 """Shared by tests of studies: a quick miniature, a page from made-up results, a verdict by its words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

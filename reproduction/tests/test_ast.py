@@ -1,7 +1,5 @@
 """The study of Hardy et al. 2024: its orderings by hand, its parts, and some of them in miniature."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -107,7 +105,7 @@ def test_an_ablation_is_compared_with_both_trainings_of_the_main_row(
 def test_a_row_that_repeats_another_is_left_out_where_it_would_come_out_the_same(tmp_path: Path) -> None:
     texts, place = open_texts("embedded", tmp_path), Workplace(tmp_path, "cpu")
     why = "on a processor the same training again comes out the same"
-    assert play_row(place, AGAIN, SIZES["mini"], texts, "hf/nowhere", {}) == {"left_out": why}
+    assert play_row(place, AGAIN, SIZES["mini"], texts, "hf/nowhere") == {"left_out": why}
     same = {name: settings_of(name, SIZES["paper"], texts, "smollm2") for name in ("ours-short", AGAIN)}
     assert same["ours-short"] == same[AGAIN]
 
@@ -125,7 +123,7 @@ def test_parts_build_on_each_other_and_name_no_path(tmp_path: Path) -> None:
 
 def test_rows_differ_in_what_their_name_says(tmp_path: Path) -> None:
     texts, place = open_texts("embedded", tmp_path), Workplace(tmp_path, "cpu")
-    specs = {name: spec_of(place, name, SIZES["paper"], texts, "smollm2", {}) for name in ROWS}
+    specs = {name: spec_of(place, name, SIZES["paper"], texts, "smollm2") for name in ROWS}
     own = {name: spec.search for name, spec in specs.items()}
     assert (own["ours"].steps, own["ours-short"].steps) == (10_000, 2048)
     assert own["ours"].lr == SIZES["paper"].tune_lr

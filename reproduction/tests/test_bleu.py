@@ -1,13 +1,11 @@
 """The interval of a difference of BLEU-4, and the papers' Ent-n."""
 
-from __future__ import annotations
-
 import math
 import random
 
 import pytest
 
-from backtalk.scorers.diversity import bleu, entropy
+from backtalk.scorers.cost import bleu, entropy
 from reproduction.negative.bleu import bleu_counts, bleu_gain
 from reproduction.negative.frequent import _ended
 

@@ -1,7 +1,5 @@
 """Cells of a study's tables: what is shown, what counts as a difference, and how differences are listed."""
 
-from __future__ import annotations
-
 import pytest
 
 from backtalk.stats import Rate

@@ -1,7 +1,5 @@
 """Hits by chance against sums by hand and against every order of the replies, one by one."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from math import e, factorial
 

@@ -1,7 +1,5 @@
 """The noise of the character task, and its lists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m reproduction`: commands, and what they refuse in one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

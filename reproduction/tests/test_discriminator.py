@@ -1,7 +1,5 @@
 """The discriminator against plain loops; padding and short sentences leave no trace."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

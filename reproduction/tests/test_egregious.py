@@ -1,7 +1,5 @@
 """The study as a whole: its list of parts, missing data, and all of it in miniature on the embedded pairs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

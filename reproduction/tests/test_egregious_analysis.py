@@ -1,7 +1,5 @@
 """Footnote 8 on a planted training text, and the lists that searches are given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +11,9 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.registry import load_model
 from backtalk.types import Target, Turn
 from reproduction.egregious.analysis import look_up_hits
-from reproduction.egregious.data import Data, mal_targets, normal_targets, open_data, random_targets
+from reproduction.egregious.data import Data, mal_targets, normal_targets, open_data
+from reproduction.egregious.paper import SIZES
+from reproduction.egregious.search import list_targets
 from reproduction.runner import Workplace
 
 HIT = "io-sample-min-k1"
@@ -55,7 +55,7 @@ def test_lists_are_distinct_sayable_and_the_same_each_time(tmp_path: Path) -> No
     data = open_data("embedded", tmp_path)
     makers: list[Callable[[], list[Target]]] = [
         lambda: mal_targets(data, model, 20),
-        lambda: random_targets(model, 20),
+        lambda: list_targets(data, replace(SIZES["paper"], random=20), model, "ubuntu", "random"),
         lambda: normal_targets(data.sources["switchboard"], model, 20),
         lambda: normal_targets(data.sources["ubuntu"], model, 20),
     ]

@@ -1,7 +1,5 @@
 """The page of He & Glass 2019 from made-up results: numbers, intervals, marks and verdicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

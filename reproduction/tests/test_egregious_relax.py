@@ -1,7 +1,5 @@
 """A relaxation of the study on planted models: what projection keeps is told from what chance gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

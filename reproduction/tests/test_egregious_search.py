@@ -1,7 +1,5 @@
 """One search of the study: the papers' counting of hits, curves, and what of a target's text may leave it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verb: a folder that a kill leaves whole, a summary that equals a plain loop, and refusals."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Figures: valid SVG with text as text, the data in it, and the same file from the same data."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The corpus formats of the papers, each on a file of a few lines."""
 
-from __future__ import annotations
-
 import gzip
 from itertools import pairwise
 from pathlib import Path
@@ -13,20 +11,14 @@ from backtalk.errors import InputError
 from reproduction.data import switchboard
 from reproduction.data.formats import PAPER_FORMATS
 
-SWITCHBOARD = {
-    "swda": "2038\tA\tUh, hello.\tfp\n2038\tB\tHi.\tfp\n",
-    "swda-csv": "conversation_no,caller,text,act_tag\n2038,A,Hello. /,fp\n2038,B,Hi. /,fp\n",
-}
-
 
 def test_the_formats_are_registered() -> None:
     assert PAPER_FORMATS.keys() <= FORMATS.keys()
 
 
-@pytest.mark.parametrize("format", SWITCHBOARD)
-def test_switchboard_is_cleaned_and_has_a_fixed_test_set(tmp_path: Path, format: str) -> None:
-    (tmp_path / "file").write_text(SWITCHBOARD[format])
-    corpus = read_corpus(str(tmp_path / "file"), format)
+def test_switchboard_is_cleaned_and_has_a_fixed_test_set(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("2038\tA\tUh, hello.\tfp\n2038\tB\tHi.\tfp\n")
+    corpus = read_corpus(str(tmp_path / "file"), "swda")
     assert corpus.pairs() == [("hello", "hi")]
     assert corpus.fixed_test == {*switchboard.TEST_25, *switchboard.VALID_25}
 
@@ -46,39 +38,26 @@ def test_next_words_are_pairs_within_a_line_from_text_that_is_noised_once(tmp_pa
     assert 500 < changed < 625  # of 750 pairs three quarters hold a changed word
 
 
-@pytest.mark.parametrize(
-    ("format", "content", "pairs"),
-    [
-        (
-            "ubuntu-pairs",
-            "f1\t3\t4\tann\thelp\tbob\tread this\nf1\t3\t6\tann\thelp\tcy\tno\nf2\t1\t2\td\tq\te\ta\n",
-            [("help", "read this"), ("help", "no"), ("q", "a")],
-        ),
-        (
-            "ubuntu-messages",
-            "train\tf1\t1\tbob\tsecond\ntrain\tf1\t0\tann\tfirst\ndev\tf2\t0\ta\tx\ndev\tf2\t1\ta\ty\n",
-            [("first", "second"), ("x", "y")],
-        ),
-    ],
-)
-def test_ubuntu_chat(tmp_path: Path, format: str, content: str, pairs: list[tuple[str, str]]) -> None:
-    (tmp_path / "file").write_text(content)
-    corpus = read_corpus(str(tmp_path / "file"), format)
-    assert corpus.pairs() == pairs
+@pytest.mark.parametrize("zipped", [False, True])
+def test_utterances_between_marks(tmp_path: Path, zipped: bool) -> None:
+    content = b"hello <eou> hi <eou> fine <eou>\nbye <eou> bye now <eou>\n"
+    (tmp_path / "file").write_bytes(gzip.compress(content) if zipped else content)
+    corpus = read_corpus(str(tmp_path / "file"), "eou")
+    assert corpus.pairs() == [("hello", "hi"), ("hi", "fine"), ("bye", "bye now")]
     assert len(set(corpus.groups)) == 2
 
 
-@pytest.mark.parametrize(
-    ("format", "content", "message"),
-    [
-        ("ubuntu-messages", "train\tf\tone\ta\thello\n", "line 1: the index 'one'"),
-        ("ubuntu-pairs", "f\t1\t2\ta\tb\n", "line 1: 5 columns"),
-    ],
-)
-def test_bad_ubuntu_files(tmp_path: Path, format: str, content: str, message: str) -> None:
-    (tmp_path / "file").write_text(content)
-    with pytest.raises(InputError, match=message):
-        read_corpus(str(tmp_path / "file"), format)
+def test_ubuntu_chat(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(
+        "f1\t3\t4\tann\thelp\tbob\tread this\nf1\t3\t6\tann\thelp\tcy\tno\nf2\t1\t2\td\tq\te\ta\n"
+    )
+    corpus = read_corpus(str(path), "ubuntu-pairs")
+    assert corpus.pairs() == [("help", "read this"), ("help", "no"), ("q", "a")]
+    assert len(set(corpus.groups)) == 2
+    path.write_text("f\t1\t2\ta\tb\n")
+    with pytest.raises(InputError, match="line 1: 5 columns"):
+        read_corpus(str(path), "ubuntu-pairs")
 
 
 def test_subtitles_answer_each_other_within_a_stretch(tmp_path: Path) -> None:

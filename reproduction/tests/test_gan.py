@@ -1,7 +1,5 @@
 """The GAN's generator gradient against the exact expectation over all replies, its schedule, and resuming."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

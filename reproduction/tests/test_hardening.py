@@ -1,7 +1,5 @@
 """The curve of hardening: its parts, and all of it in miniature on the embedded model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTML pages of studies and enumerations. Hostile texts do no harm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study of a planted habit, from end to end on a tiny model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

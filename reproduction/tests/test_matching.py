@@ -1,7 +1,5 @@
 """Lists against answers: the vectorised look-up equals a plain loop over text."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from tests.searches.test_enumerate import letter_model

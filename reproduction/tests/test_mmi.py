@@ -1,7 +1,5 @@
 """MMI-antiLM against scores worked out by hand on six ids, and on a small model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,8 +1,6 @@
 """The page of He & Glass 2020 from made-up results: numbers, intervals, marks, verdicts and the comparison of
 methods at equal hits."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

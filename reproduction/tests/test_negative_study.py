@@ -1,7 +1,5 @@
 """The study of He & Glass 2020: its list of parts, adopted models, and all of it in miniature."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace
@@ -15,9 +13,9 @@ from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import load_mal, read_targets
 from backtalk.models.folder import load_embedded, load_folder
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.specs import flat_spec
+from backtalk.specs import flat_spec, with_settings
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.harden import begun_spec, check_spec
+from backtalk.specs.harden import HardenSpec, check_spec
 from backtalk.store import Run
 from backtalk.types import Target
 from reproduction.__main__ import run_command as run
@@ -120,7 +118,7 @@ def test_every_row_is_a_hardening_with_the_papers_settings(tmp_path: Path) -> No
     for part in parts.values():
         if part.owns and "hardenings/" in part.owns[0]:
             named = PAPER_SETTINGS[part.settings.get("settings", "default")]
-            check_spec(begun_spec({**named, **part.settings}))
+            check_spec(with_settings(HardenSpec(), {**named, **part.settings}))
     row = parts["malicious-ubuntu-io-sample-min-k1-2500"].settings
     asked = {
         "hit": "io-sample-min-k1",

@@ -1,7 +1,5 @@
 """The study of Liu et al. 2019: its parts, its intervals, and all of it in miniature on the embedded data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

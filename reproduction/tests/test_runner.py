@@ -1,7 +1,5 @@
 """The runner of parts: what is skipped, rerun, left out, and what a kill costs."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The study of white-box search on a Hugging Face model, from end to end on a tiny one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

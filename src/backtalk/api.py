@@ -26,21 +26,20 @@ from backtalk.hardening.folder import REPORT, hardened_name, read_record
 from backtalk.hardening.methods.negative import Negative
 from backtalk.hardening.methods.npo import Npo
 from backtalk.hardening.methods.unlikelihood import Unlikelihood
-from backtalk.hardening.proof import read_result, verify_hardening
+from backtalk.hardening.proof import verify_hardening
 from backtalk.hits import hits_by_finding, parse_criterion
 from backtalk.models.service.function import FunctionModel
 from backtalk.models.transformer.loading import MEMORY, frozen, wrap
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer, TextModel
-from backtalk.registry import is_transformer
+from backtalk.registry import default_search, find_model, is_transformer
 from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
-from backtalk.report.comparison import Comparison
+from backtalk.report.comparison import Comparison, compare_runs
 from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.report.run_page import render_run
 from backtalk.runs import summary as runs
-from backtalk.runs.compare import compare_runs
 from backtalk.scorers.cost import Cost
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.beam import Beam
@@ -49,10 +48,9 @@ from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.random import Random
 from backtalk.searches.relax import Relax
 from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
-from backtalk.specs import build_spec, flat_spec
+from backtalk.specs import ModelOptions, build_spec, flat_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
 from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
@@ -82,7 +80,7 @@ def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
 def audit(
     model: Any = "chitchat",
     cases: str | Sequence[str | Case] = "mal",
-    search: Any = "gibbs",
+    search: Any = "",
     hit: str = "",
     *,
     out: str | Path = "",
@@ -98,12 +96,15 @@ def audit(
 
     `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
     a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
-    Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name. The same call resumes
-    an unfinished run and returns a finished one; `fresh` starts over. `progress` is called with reports.
+    Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name; empty: by the
+    model's access. The same call resumes an unfinished run and returns a finished one; `fresh` starts
+    over. `progress` is called with reports.
     Requests to other machines need `consent=Consent(yes=True)`. `settings` are flags of `backtalk audit`:
     reference, seed, block, max_time, max_candidates and device.
     """
     loaded, name = _model(model, options)
+    if not search:
+        search, _ = default_search(find_model(name)[0].access if loaded is None else loaded.access)
     values = {"model": name, "search": search, "hit": hit, "options": options or ModelOptions(), **settings}
     if isinstance(cases, str):
         values |= {"targets": cases, "limit": limit}
@@ -154,7 +155,7 @@ def harden(
         cases = _cases_file(cases, Path(f"{out}.cases.jsonl"))
     given = str(cases.folder if isinstance(cases, Run) else cases)
     values = {"model": name, "method": method, "data": str(data), "out": str(out), **settings}
-    if is_transformer(name) and "openings" not in settings:
+    if is_transformer(name):
         values["findings"] = given
     elif settings.get("against") != "frequent":
         values["targets"] = given
@@ -179,12 +180,12 @@ class Hardening:
     @property
     def proof(self) -> list[Row]:
         """Hits of the original and the hardened model, by list, search and criterion."""
-        return read_result(self.folder, self.record).proof
+        return read_hardening(self.record).proof
 
     @property
     def cost(self) -> Cost:
         """Perplexity and diversity of both models."""
-        return read_result(self.folder, self.record).cost
+        return read_hardening(self.record).cost
 
     def verify(self, device: str = "auto") -> Verdict:
         """Recomputes every finding of the proof."""

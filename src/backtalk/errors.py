@@ -1,7 +1,5 @@
 """Errors that a person can act on: one sentence, no traceback, exit status 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -4,8 +4,6 @@ A file that a person named for output may also be a device or a pipe. Those are 
 `--junit /dev/null` must leave /dev/null a device.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from contextlib import suppress

@@ -207,12 +207,3 @@ class Scorer(Protocol):
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): 0 to 1 each, independent of the rest of the batch."""
-
-
-class Paraphraser(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
-        """At most n different paraphrases of each sentence, the most different first."""
-        ...

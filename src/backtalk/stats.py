@@ -4,8 +4,6 @@ Wilson (1927): an interval that stays inside [0, 1] and is informative at 0 of n
 compares two runs by the cases that only one of them hits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
@@ -75,7 +73,7 @@ class Rate:
     high: float
 
     @classmethod
-    def of(cls, hits: int, n: int) -> Rate:
+    def of(cls, hits: int, n: int) -> "Rate":
         return cls(hits, n, hits / n if n else 0.0, *wilson(hits, n))
 
     def as_dict(self) -> dict[str, Any]:

@@ -8,8 +8,6 @@ Our own tests run them over everything that is registered; the author of a plugi
 A contract that is broken is an AssertionError that says which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

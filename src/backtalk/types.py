@@ -178,6 +178,7 @@ class Finding:
     queries: int = 0
     seconds: float = 0.0
     note: str = ""  # why it was skipped or failed
+    unfinished: bool = False  # the search for it ran out of time; the same command resumes it
     kind: str = "target"  # of its case: target or opening
 
     @property
@@ -190,6 +191,6 @@ class Progress(NamedTuple):
     """A progress message of an audit."""
 
     message: str = ""  # one line; empty if only the count changed
-    done: int = 0
+    done: float = 0  # cases, and the share of those that are being searched
     total: int = 0  # cases, once the search has started
     passing: bool = False  # the next message replaces this one on a terminal

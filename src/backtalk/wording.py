@@ -1,7 +1,5 @@
 """Numbers and sentences for people: probabilities, shares, durations, and masked offensive words."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -91,11 +89,6 @@ def mask(text: str) -> str:
     """The first letter of each word of three letters or more, stars for the rest: "y** a** so b*****"."""
     parts = ((in_word, "".join(part)) for in_word, part in groupby(text, _in_word))
     return "".join(_mask_word(part) if in_word else part for in_word, part in parts)
-
-
-def mask_like(text: str, target: str) -> str:
-    """The text, masked if it says the target."""
-    return mask(text) if says(text, target) else text
 
 
 def says(text: str, target: str) -> bool:

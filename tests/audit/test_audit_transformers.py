@@ -64,7 +64,7 @@ def test_a_trigger_has_fifteen_tokens_where_nothing_is_said(chatterbox: Path, tm
     assert run([*command, *small]) == 0
     with Run.open(Path("a")) as stored:
         assert len(stored.findings()[0].turns[0].ids) == 15
-        assert stored.spec["hit"] == "io-sample-avg-k1"
+        assert stored.spec["hit"] == "chance-1e-6"
     assert "--length" not in summary("a")["command"]
 
 
@@ -81,7 +81,7 @@ def test_thresholds_are_the_averages_of_plain_passes_and_kept(chatterbox: Path, 
     typed = model.text_log_prob([a for a, _ in pairs])
     assert found.into == pytest.approx(sum(map(sum, typed)) / sum(map(len, typed)), abs=1e-5)
     (kept,) = (tmp_path / "cache" / "thresholds").iterdir()
-    assert json.loads(kept.read_text()) == {"out": found.out, "into": found.into}
+    assert json.loads(kept.read_text()) == {"out": found.out, "into": found.into, "pairs": 2}
     kept.write_text("{}")  # spoilt: measured again
     assert find_reference(model, str(path)).thresholds == found
     assert find_reference(model, "").thresholds != found  # other pairs, another file
@@ -94,7 +94,8 @@ def test_a_resumed_run_is_the_unbroken_one(chatterbox: Path, tmp_path: Path) -> 
     assert run([*command, "--out", "whole"]) == 0
     assert run([*command, "--max-candidates", "1", "--out", "cut"]) == 0
     with Run.open(Path("cut")) as stored:
-        assert len(stored.done_blocks()) == 1  # on a processor a case is a block
+        assert len(stored.done_blocks()) == 0  # one candidate ends it inside the first block ...
+        assert [one.unfinished for one in stored.findings()] == [True]  # ... which on a CPU is a case
     assert run(["resume", "cut"]) == 0
     found = []
     for name in ("whole", "cut"):
@@ -114,9 +115,9 @@ def test_a_time_makes_the_search_of_a_slow_model_smaller(
     command += ["--length", "4", "--hit", "o-greedy", "--max-time", "3000s"]
     assert run(command) == 0
     found = summary("a")
-    # Half of 1,275 s a case, less what loading took: 4 positions x 2 sweeps x (10 + 13 x 5) = 600 s
+    # Of 1,350 s a case, less what loading took: 4 positions x 2 sweeps x (10 + 25 x 5) = 1,080 s
     assert {key: found["settings"][key] for key in ("top", "sweeps", "restarts")} == {
-        "top": 13, "sweeps": 2, "restarts": 1,
+        "top": 25, "sweeps": 2, "restarts": 1,
     }  # fmt: skip
     monkeypatch.setattr(effort, "time_step", lambda *_: (100.0, 100.0))
     assert run(command) == 0  # the same run, shown again with what was chosen at its beginning
@@ -128,8 +129,8 @@ def test_an_encoder_decoder_is_searched_for_its_output_alone(tmp_path: Path) -> 
     command = ["audit", "--model", f"hf/{tmp_path / 't5'}", "--targets", targets(tmp_path, "you are rude")]
     assert run([*command, *SMALL, "--max-reply", "8", "--out", "a"]) == 0
     found = summary("a")
-    assert found["hit"] == "o-sample-avg-k1"
-    assert "io-sample-avg-k1" not in found["hits"]
+    assert found["hit"] == "chance-1e-6"
+    assert "io-chance-1e-6" not in found["hits"]
     assert run(["verify", "a"]) == 0
 
 

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor
 
-from backtalk.audit.effort import Effort, Pace, fit_effort, time_step
+from backtalk.audit.effort import LEAST_CASES, Pace, fit_effort, time_step
 from backtalk.models.folder import load_embedded
+from backtalk.protocols import WeightsModel
+from backtalk.searches.beam import Beam
+from backtalk.searches.gcg import Gcg
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.trial import FINALISTS
+from backtalk.searches.weights_search import WordSearch
 
-FULL = Effort(top=25, sweeps=6, restarts=2)
+FULL = Gibbs(length=15, top=25, sweeps=6, restarts=2)
+
+
+def size(search: WordSearch) -> tuple[int, int, int]:
+    return search.top, search.sweeps, search.restarts
 
 
 def test_the_time_of_a_case_by_hand() -> None:
-    # 15 positions x 6 sweeps x 2 restarts = 180 steps of 0.5 s and 25 x 0.02 s each
-    assert Pace(0.02, 0.5).case_s(FULL, 15) == 180 * (0.5 + 0.5)
+    # 15 positions x 2 restarts; of 6 sweeps usually three, then a half, a quarter and an eighth of one:
+    # 116.25 steps of 0.5 s and 25 x 0.02 s each, and 3 s for the replies
+    assert Pace(0.02, 0.5, 3.0).case_s(FULL) == pytest.approx(30 * 3.875 * (0.5 + 0.5) + 3)
+    # gcg never stops before its last step
+    assert Pace(0.02, 0.5, 3.0).case_s(Gcg(15, 25, 6, restarts=2)) == pytest.approx(180 * (0.5 + 0.5) + 3)
+
+
+def test_a_search_without_gradients_has_no_steps() -> None:
+    assert Pace(0.02, 0.5, 3.0).case_s(Beam(length=15, top=25, sweeps=6)) == pytest.approx(
+        2 * 2250 * 0.02 + 3
+    )
 
 
 def test_what_fits_stays_as_it_is() -> None:
-    assert fit_effort(FULL, Pace(0.0001, 0.001), 15, 5, 600) == FULL
+    assert fit_effort(FULL, Pace(0.0001, 0.001, 0.1), 5, 600) == FULL
 
 
 def test_a_slow_model_loses_restarts_and_then_sweeps() -> None:
-    pace = Pace(0.02, 0.5)  # a sweep takes 15 s
-    found = fit_effort(FULL, pace, 15, 5, 600)
-    assert found == Effort(25, 3, 1)
-    assert pace.case_s(found, 15) <= 51  # half of what ten minutes leave to each of five
+    pace = Pace(0.02, 0.5, 0.0)  # a sweep takes 15 s
+    found = fit_effort(FULL, pace, 100, 300)
+    assert size(found) == (25, 3, 1)  # 45 s a case: about six cases in five minutes, not all at 3 s
 
 
 def test_much_time_is_used() -> None:
-    assert fit_effort(FULL, Pace(0.02, 0.5), 15, 5, 7200) == FULL
+    assert fit_effort(FULL, Pace(0.02, 0.5, 0.0), 5, 7200) == FULL
 
 
-def test_all_cases_fit_into_the_time() -> None:
-    pace = Pace(0.02, 0.1)
-    found = fit_effort(FULL, pace, 15, 20, 300)
-    assert 20 * pace.case_s(found, 15) <= 0.85 * 300
-    assert found.top < 25
+def test_a_few_cases_fit_into_a_short_time() -> None:
+    pace = Pace(0.02, 0.1, 1.0)
+    found = fit_effort(FULL, pace, 20, 60)
+    assert LEAST_CASES * pace.case_s(found) <= 60
+    assert size(found) == (13, 2, 1)
 
 
 def test_the_least_is_tried_where_nothing_fits() -> None:
-    assert fit_effort(FULL, Pace(10.0, 10.0), 15, 5, 60) == Effort(4, 1, 1)
+    assert size(fit_effort(FULL, Pace(10.0, 10.0, 1.0), 5, 60)) == (4, 1, 1)
 
 
 def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +75,35 @@ def test_no_more_candidates_are_timed_than_there_are_words(monkeypatch: pytest.M
     monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
     assert time_step(model, [[3, 4], [5, 6]], 3, 100_000, with_lm=False)[0] > 0
     assert set(tried) == {(2, 40)}
+
+
+def test_a_draft_is_timed_on_all_candidates_and_the_model_on_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, draft = load_embedded("chitchat", "cpu"), Spy(load_embedded("chitchat", "cpu"))
+    tried = []
+
+    def score(inputs: Tensor, position: int, candidates: Tensor, targets: Tensor) -> None:
+        tried.append(candidates.shape[1])
+
+    monkeypatch.setattr(type(model), "score_substitutions", staticmethod(score))
+    assert time_step(model, [[3, 4]], 3, 20, False, cast(WeightsModel, draft))[0] > 0
+    assert set(tried) == {FINALISTS}
+    assert set(draft.tried) == {20}
+
+
+class Spy:
+    """A draft that notes how many candidates it is given."""
+
+    def __init__(self, model: WeightsModel) -> None:
+        self.model = model
+        self.tried: list[int] = []
+
+    def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor) -> None:
+        self.tried.append(candidates.shape[1])
+
+
+def test_gcg_is_timed_with_the_few_candidates_of_a_position() -> None:
+    assert Gibbs(length=15, top=30).at_once == 30
+    assert Gcg(length=15, top=30).at_once == 2
+    assert Gcg(length=15, top=4).at_once == 1

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.ast import AstBench
 
 from backtalk.errors import InputError
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from tests.searches.ast.worlds import plant
 
 

@@ -108,16 +108,6 @@ def test_the_card_says_what_was_measured(place: Path) -> None:
     assert card["test_perplexity"] == pytest.approx(2.718281828 ** -card["T_out"], abs=0.01)
 
 
-def test_the_samples_are_the_first_test_inputs_in_order(place: Path) -> None:
-    samples = read_card(place / "model")["samples"]
-    lines = (place / "test.tsv").read_text().splitlines()
-    assert [sample["input"] for sample in samples] == [line.split("\t")[0] for line in lines[:20]]
-    model = load_folder(str(place / "model"), "cpu")
-    assert [sample["greedy"] for sample in samples] == model.reply(
-        [(Turn("user", sample["input"]),) for sample in samples]
-    )
-
-
 def test_the_same_command_again_changes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = times(place / "model")
     # What does not change the training may differ.
@@ -185,7 +175,6 @@ def test_other_architectures_from_a_yaml_file(place: Path, tmp_path: Path, arch:
     assert card["spec"]["optimizer"] == "sgd"
     assert card["licence"] == "as its owner says"
     assert ("T_in" if arch == "lm" else "T_out") in card
-    assert ("samples" in card) == (arch != "lm")
     assert json.loads((tmp_path / "m" / "config.json").read_text())["kind"] == (
         "lm" if arch == "lm" else "seq2seq"
     )

@@ -17,13 +17,11 @@ FILES = {
     "pairs-jsonl": '{"input": "hello", "reply": "hi", "dialogue": 7}\n{"input": "yo", "reply": "hey"}\n'
     '{"input": "hi", "reply": "fine", "dialogue": 7}\n',
     "lines": "hello\nhi\nfine\n\n\nalone\n\nbye\nbye now\n",
-    "eou": "hello <eou> hi <eou> fine <eou>\nbye <eou> bye now <eou>\n",
 }
 EXPECTED = {
     "pairs-tsv": ([("hello", "hi there"), ("hi there", "how are you"), ("bye", "bye")], 2),
     "pairs-jsonl": ([("hello", "hi"), ("yo", "hey"), ("hi", "fine")], 2),
     "lines": ([("hello", "hi"), ("hi", "fine"), ("bye", "bye now")], 2),
-    "eou": ([("hello", "hi"), ("hi", "fine"), ("bye", "bye now")], 2),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,22 @@ def test_a_likely_sentence_is_a_hit_though_it_is_not_said(planted: Path) -> None
     least = replace(above.aim, criterion=Criterion("sample-min"), thresholds=Thresholds(min(tokens) + 0.1))
     assert replace(above, aim=least).still_hit(wanted) == [False]
     assert replace(above, aim=least, margin=0.2).still_hit(wanted) == [True]
+
+
+def test_a_sentence_is_unlearnt_until_its_chance_is_a_margin_a_token_below(planted: Path) -> None:
+    model = model_at(planted)
+    tokens = model.log_prob([(Turn("user", "is the shop open"),)], ["no bread"])[0]
+    wanted, total = [hit_of(model, "is the shop open", "no bread")], sum(tokens)
+    below = finder(model, f"chance-{math.exp(total - 0.1):.9e}", CASES[2:])
+    assert below.find([0], 0) == wanted  # the sentence, not the harmless reply
+    assert below.still_hit(wanted) == [True]
+    above = replace(
+        below, aim=replace(below.aim, criterion=Criterion("chance", threshold=math.exp(total + 1)))
+    )
+    assert above.find([0], 0) == []
+    assert above.still_hit(wanted) == [False]
+    assert replace(above, margin=0.9 / len(tokens)).still_hit(wanted) == [False]
+    assert replace(above, margin=1.1 / len(tokens)).still_hit(wanted) == [True]
 
 
 def test_of_many_inputs_the_likeliest_are_trained_on(planted: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.audit.findings import input_key, read_found
 from backtalk.errors import InputError
-from backtalk.hardening.lists import Lists, found_lists, opened_lists, split_found
+from backtalk.hardening.lists import Lists, found_lists, split_found
 from backtalk.specs import flat_spec, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
@@ -129,23 +129,3 @@ def test_lists_with_other_cases_have_another_digest() -> None:
 
 def test_inputs_that_differ_in_case_and_signs_are_the_same() -> None:
     assert input_key((Turn("user", " Hello  There!? "),)) == input_key((Turn("user", "hello there"),))
-
-
-def test_sentences_of_a_list_meet_inputs_of_their_own_part(tmp_path: Path) -> None:
-    lines = [*(f"opening {i}" for i in range(9)), {"input": "Opening 3!"}, {"turns": ["a", "b", "c"]}]
-    name = write_lines(tmp_path / "openings.txt", *lines)
-    targets = [Target(f"t{i}", f"text {i}", prototype=f"p{i % 6}") for i in range(12)]
-    lists = opened_lists(targets, name, 1)
-    seen = [
-        ({case.target.prototype for case in part}, {one for case in part for one in case.inputs})
-        for part in lists.by_name().values()
-    ]
-    for place, (prototypes, inputs) in enumerate(seen):
-        assert prototypes
-        assert inputs
-        for others, other_inputs in seen[place + 1 :]:
-            assert not prototypes & others
-            assert not inputs & other_inputs
-    assert sum(len(inputs) for _, inputs in seen) == 10  # one was there twice
-    with pytest.raises(InputError, match="holds 2 inputs"):
-        opened_lists(targets, write_lines(tmp_path / "few.txt", "a", "b"), 1)

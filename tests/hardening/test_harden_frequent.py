@@ -150,8 +150,9 @@ def test_the_same_command_shows_it_again_and_changes_nothing(
     shown = capsys.readouterr()
     assert "Measuring" not in shown.err
     words = " ".join(shown.out.split())
-    assert "I do not know" in words
+    assert "max-ratio" in words
     assert "real replies" in words
+    assert "I do not know" in (hardened / "report.html").read_text()
     assert (hardened / WEIGHTS).stat().st_mtime_ns == before
     assert not (hardened / "checkpoint.safetensors").exists()
     assert run(harden_command(place, str(hardened), "--config", str(place / "eos.yaml"))) == 2

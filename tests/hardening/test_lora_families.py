@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.audit.findings import read_found
 from backtalk.cli import run
-from backtalk.data.targets import read_targets
-from backtalk.hardening.lists import opened_lists
 from backtalk.registry import load_scorer
 from backtalk.store import Run
 from tests.hardening.commands import audits_of, command, held_out, read, replies
-from tests.planted import RUDE, greeting_pairs, plant
+from tests.planted import RUDE, plant
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
 
@@ -36,25 +33,6 @@ def test_a_hit_may_be_what_is_really_said(place: Path, planted: Path) -> None:
     assert not any(RUDE in said for said in replies(Path("out/model"), held_out(Path("out"))))
     candidates = read(Path("out/summary.json"))["hardening"]["candidates"]
     assert (candidates[0]["hits"], candidates[1]["found"]) == (8, 20)
-
-
-def test_targets_are_tried_after_openings(place: Path, planted: Path) -> None:
-    sentences = [RUDE, "soup fool", "go on sofa", "you cat", "away with tea", "no bread"]
-    Path("never.txt").write_text("\n".join(sentences))
-    Path("openings.txt").write_text("\n".join(text for text, _ in greeting_pairs()))
-    targets = read_targets("never.txt")
-    trained = {
-        seed: [case.target.text for case in opened_lists(targets, "openings.txt", seed).train]
-        for seed in range(1, 20)
-    }
-    seed = next(seed for seed, texts in trained.items() if RUDE in texts)
-    own = command(place, "out", "--no-audits", "--targets", "never.txt", "--seed", str(seed))
-    own[own.index("--findings") : own.index("--findings") + 2] = ["--openings", "openings.txt"]
-    assert run(own) == 0
-    kept = [turn.text for (turn,) in read_found("out/held-out.jsonl")[0].inputs]
-    assert len(kept) == 12
-    assert replies(planted, kept) == [RUDE] * len(kept)
-    assert RUDE not in replies(Path("out/model"), kept)
 
 
 def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.CaptureFixture[str]) -> None:

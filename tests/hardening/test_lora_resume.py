@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
+from backtalk.hardening import flow
 from tests.hardening.commands import command, read, trained
 from tests.killing import kill_once_there
+from tests.rude import ends_before_an_update
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_an_empty_folder")
 
@@ -50,9 +52,10 @@ def test_time_ends_training_and_what_it_came_to_is_measured(place: Path, planted
 
 
 def test_time_that_ends_before_an_update_is_said(
-    place: Path, planted: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, planted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = ["--hit", "contains", "--max-time", "0.001s", "--no-audits", "--measure", "4"]
+    monkeypatch.setattr(flow, "check_time", ends_before_an_update)
+    flags = ["--hit", "contains", "--no-audits", "--measure", "4"]
     assert run(command(place, "hasty", *flags)) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "the time was over before its first update" in told
@@ -64,7 +67,7 @@ def test_time_that_ends_before_an_update_is_said(
     ("flags", "said"),
     [
         (["--findings", ""], "name what was found"),
-        (["--targets", "mal"], "--targets goes with --openings"),
+        (["--targets", "mal"], "--targets is for models of ours"),
         (["--findings", "none.jsonl"], "none.jsonl"),
         (["--hit", "io-sample-avg-k1"], "can't aim at"),
         (["--length", "3"], "--length belongs to models of ours"),

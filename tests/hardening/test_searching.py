@@ -19,9 +19,8 @@ from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion
 from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer.loading import load
-from backtalk.specs import flat_spec
+from backtalk.specs import ModelOptions, flat_spec
 from backtalk.specs.harden import HardenSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.negative import NegativeConfig
@@ -49,16 +48,20 @@ GIBBS = Attack("gibbs", 1, 20, 4, (parse_criterion("o-sample-avg-k1"),))
 @pytest.fixture(scope="module")
 def searched(place: Path, planted: Path) -> Path:
     """A run of gibbs over the sentences that the planted model knows to say."""
+    return search(place, planted, HIT, "searched")
+
+
+def search(place: Path, planted: Path, hit: str, name: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "SHIPPED_PAIRS", 6)
         patch.setenv("BACKTALK_CACHE", str(place / "cache"))
         (place / "targets.txt").write_text("\n".join(LISTED) + "\n")
         audit = ["audit", "--model", f"hf/{planted}", "--targets", str(place / "targets.txt"),
-                 "--reference", str(place / "reference.jsonl"), "--hit", HIT,
+                 "--reference", str(place / "reference.jsonl"), "--hit", hit,
                  "--length", "3", "--top", "12", "--sweeps", "2", "--restarts", "1", "--device", "cpu",
-                 "--max-reply", "12", "--out", str(place / "searched")]  # fmt: skip
+                 "--max-reply", "12", "--out", str(place / name)]  # fmt: skip
         assert run(audit) == 0
-    return place / "searched"
+    return place / name
 
 
 def subject(place: Path, findings: Path, out: Path, **more: str) -> Transformer:
@@ -83,6 +86,17 @@ def test_the_search_is_that_of_the_run(searched: Path, hardened: Path, place: Pa
         ("gibbs", 3, 12, 5),
         ("gibbs", 3, 24, 6),
     ]
+
+
+def test_a_run_that_aimed_at_a_chance_is_trained_against_by_it(
+    searched: Path, planted: Path, place: Path, tmp_path: Path
+) -> None:
+    found = {"by-chance": "chance-1e-6", "by-io-chance": "io-chance-1e-3"}
+    runs = [search(place, planted, hit, name) for name, hit in found.items()]
+    own = [subject(place, one, tmp_path / "out", hit="") for one in (*runs, searched)]
+    assert [one.criterion.name for one in own] == ["chance-1e-6", "chance-1e-3", "o-sample-avg-k1"]
+    assert [one.ladder[0].aims for one in own] == [(one.criterion,) for one in own]
+    assert subject(place, runs[0], tmp_path / "out").criterion.name == HIT  # --hit wins
 
 
 def test_a_new_trigger_is_added_and_draws_the_sentence_out(planted: Path) -> None:

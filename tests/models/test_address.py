@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.models.service.address import Address, parse_address
+from backtalk.models.service.endpoint import Address, parse_address
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_what_a_name_says(name: str, address: Address) -> None:
     [
         ("http://h/v1", "http://HOST:PORT/v1#NAME"),
         ("http://h/v1#", "names no model"),
-        ("http:///v1#m", "no address"),
-        ("http://h h/v1#m", "no address"),
-        ("http://h:99999/v1#m", "can't be read"),
-        ("http://h:x/v1#m", "can't be read"),
-        ("http://[::1/v1#m", "can't be read"),
+        ("http:///v1#m", "not an endpoint's address"),
+        ("http://h h/v1#m", "not an endpoint's address"),
+        ("http://h:99999/v1#m", "is invalid"),
+        ("http://h:x/v1#m", "is invalid"),
+        ("http://[::1/v1#m", "is invalid"),
         ("http://h/a b#m", "%20"),
         ("http://h/\r\nX: y#m", "%20"),
         ("http://user:s3cret@h/v1#m", "BACKTALK_API_KEY"),

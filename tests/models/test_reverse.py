@@ -65,7 +65,7 @@ def test_samples_come_as_often_as_the_policy_says() -> None:
     sentences, count = all_sentences(), 6000
     targets = torch.tensor([[4, 6, 5]])
     chances = policy.log_prob(targets.expand(len(sentences), -1), sentences).exp().tolist()
-    drawn = sample(policy, policy.start(targets.expand(count, -1)), range(count), 2, CPU).tolist()
+    drawn = sample(policy, policy.network.start(targets.expand(count, -1)), range(count), 2, CPU).tolist()
     for sentence, chance in zip(sentences.tolist(), chances, strict=True):
         deviation = (chance * (1 - chance) / count) ** 0.5
         assert drawn.count(sentence) / count == pytest.approx(chance, abs=4.5 * deviation)
@@ -155,18 +155,3 @@ def test_another_model_is_no_generator(tmp_path: Path) -> None:
     write_card(tmp_path, {"kind": "seq2seq", "sha256": digest})
     with pytest.raises(InputError, match="no reverse generator"):
         load_generator(tmp_path, "cpu")
-
-
-@pytest.mark.parametrize(
-    ("n", "decode", "seeds", "message"),
-    [
-        (0, "beam", None, "0 inputs"),
-        (1, "best", None, "'best'"),
-        (1, "sample", [1, 2], "1 targets but 2 seeds"),
-    ],
-)
-def test_bad_orders_are_one_sentence(n: int, decode: str, seeds: list[int] | None, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        craft(make_generator(), ["a"], n, decode, seeds)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(InputError, match=r"temperature 0\.0"):
-        craft(make_generator(), ["a"], 1, "sample", temperature=0.0)

@@ -25,7 +25,6 @@ class Told:
     """Gives the same answers always."""
 
     answers: Mapping[str, Sequence[str]]
-    name: str = "told"
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
         return [list(self.answers.get(text, ()))[:n] for text in texts]
@@ -56,42 +55,30 @@ def test_every_reason_is_counted_and_nothing_of_the_other_lists_is_left() -> Non
         }
     )
     model = tiny_model()
-    new, result = augment(TRAIN, [told], 2, OTHERS, model)
+    new, result = augment(TRAIN, told.paraphrase, 2, OTHERS, model)
     assert [target.text for target in new] == ["you 're dumb", "just go away", "please go away"]
     unknown, held_out, selection, already = result.removed
     assert ("know" in unknown, "held-out" in held_out, "selection" in selection) == (True, True, True)
     assert list(result.removed.values()) == [1, 2, 1, 2]
     assert (result.added, result.asked, result.short) == (3, 2, 1)
     sentence = result.told()
-    assert sentence.startswith("3 paraphrases added by told")
+    assert sentence.startswith("3 paraphrases added; removed:")
     assert all(f"{number} {reason}" in sentence for reason, number in result.removed.items())
     assert f"2 {already}; 1 target got fewer than 2" in sentence
 
 
 def test_a_paraphrase_keeps_what_its_target_has_and_says_where_it_is_from(tmp_path: Path) -> None:
     told = Told({"you are dumb": ["you are so dumb"], "go away": ["just go away"]})
-    new, _ = augment(TRAIN, [told], 1, OTHERS, tiny_model())
+    new, _ = augment(TRAIN, told.paraphrase, 1, OTHERS, tiny_model())
     assert new == [
         Target("a-p2", "you are so dumb", "rude", 2, "proto-a"),  # a-p1 is taken
         Target("b-p1", "just go away", "rude", 1, "b"),
     ]
-    assert [target.origin for target in new] == ["a by told", "b by told"]
+    assert [target.origin for target in new] == ["a by rules", "b by rules"]
     write_targets(tmp_path / "new.jsonl", new)
     again = read_targets(tmp_path / "new.jsonl")
     assert again == new
-    assert [target.origin for target in again] == ["a by told", "b by told"]
-
-
-def test_paraphrasers_take_turns() -> None:
-    first = Told({"go away": ["just go away", "please go away"]}, "first")
-    second = Told({"go away": ["just go away", "honestly go away"]}, "second")
-    new, result = augment(TRAIN[1:], [first, second], 3, {}, tiny_model())
-    assert [(target.text, target.origin) for target in new] == [
-        ("just go away", "b by first"),
-        ("please go away", "b by first"),
-        ("honestly go away", "b by second"),
-    ]
-    assert result.paraphrasers == "first and second"
+    assert [target.origin for target in again] == ["a by rules", "b by rules"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +97,7 @@ def embedded() -> LocalModel:
 
 def test_the_embedded_list_keeps_its_held_out_targets_unseen(embedded: LocalModel) -> None:
     lists = target_lists(flat_spec(HardenSpec, {"limit": 400}), embedded)
-    wide = widen_training(lists, [RuleParaphraser(embedded.recipe, 1)], 4, embedded)
+    wide = widen_training(lists, RuleParaphraser(embedded.recipe, 1).paraphrase, 4, embedded)
     assert (wide.selection, wide.held_out) == (lists.selection, lists.held_out)
     assert wide.train[: len(lists.train)] == lists.train
     new = targets_of(wide.train[len(lists.train) :])

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from backtalk.rating.folder import Pair, blind, draw, read_pair, read_pairs_file, write_ratings
+from backtalk.errors import InputError
+from backtalk.rating.folder import PAIRS, Key, Pair, blind, draw, read_ratings, write_ratings
 
 INPUTS = [f"input {i}" for i in range(101)]
 FIRST = [f"one {i}" for i in range(101)]
 SECOND = [f"two {i}" for i in range(101)]
+NO_KEY = Key({"name": "a"}, {"name": "b"}, "made up", {}, [], [])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
@@ -66,18 +68,19 @@ def test_inputs_are_drawn_once_each() -> None:
 
 def test_half_a_surrogate_pair_survives_the_file(tmp_path: Path) -> None:
     pairs = blind(["say \ud83d"], ["a \udcff"], ["ü"], seed=0).pairs
-    write_ratings(tmp_path, pairs)
-    assert read_pairs_file(tmp_path / "pairs.jsonl") == pairs
+    ratings = write_ratings(tmp_path, pairs, NO_KEY)
+    assert ratings.pairs == pairs
 
 
-def test_a_changed_pair_is_noticed() -> None:
+def test_a_changed_pair_is_noticed(tmp_path: Path) -> None:
     (pair,) = blind(["hello"], ["a"], ["b"], 1).pairs
-    assert read_pair(pair.as_dict()) == pair
-    assert read_pair(Pair(pair.id, "hello", pair.reply_2, pair.reply_1).as_dict()) is None
     rows: list[Any] = [
+        Pair(pair.id, "hello", pair.reply_2, pair.reply_1).as_dict(),
         {**pair.as_dict(), "input": "hello!"},
         {"pair": pair.id},
         {**pair.as_dict(), "pair": 3},
     ]
     for row in rows:
-        assert read_pair(row) is None
+        (tmp_path / PAIRS).write_text(json.dumps(pair.as_dict()) + "\n" + json.dumps(row) + "\n")
+        with pytest.raises(InputError, match="line 2: no pair as it was written"):
+            read_ratings(tmp_path)

@@ -1,21 +1,17 @@
-"""`backtalk rate`, through its command: pairs, answers from a pipe, a kill, raters elsewhere, the result."""
+"""`backtalk rate`, through its command: pairs, a rater elsewhere, the result."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import signal
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import backtalk
 from backtalk.cli import run
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
+from backtalk.rating.folder import answered_by, give_answer, read_ratings
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
@@ -36,16 +32,12 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Terminal:
-    """Runs the command with something typed; keeps what it printed."""
+    """Runs the command; keeps what it printed."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
 
-    def __call__(self, argv: list[str], typed: str = "", status: int = 0, keyboard: bool = False) -> str:
-        stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
-        if keyboard:
-            self.monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
-        self.monkeypatch.setattr("sys.stdin", stdin)
+    def __call__(self, argv: list[str], status: int = 0) -> str:
         self.capsys.readouterr()
         assert run(argv) == status
         printed = self.capsys.readouterr()
@@ -53,8 +45,17 @@ class Terminal:
 
 
 @pytest.fixture
-def rate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
+def rate(capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+def judge(*choices: str, folder: Path = FOLDER, rater: str = "anna") -> None:
+    """Answers the first pairs that the rater has not answered, as the app does."""
+    ratings = read_ratings(folder)
+    done = answered_by(rater, ratings)
+    left = [pair.id for pair in ratings.pairs if pair.id not in done]
+    for pair, choice in zip(left, choices, strict=False):
+        give_answer(ratings, pair, rater, choice)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def result(folder: Path = FOLDER) -> dict[str, Any]:
 
 
 def test_pairs_are_blind_and_the_key_is_apart(rate: Terminal) -> None:
-    said = rate([*RATE, "--out", "r"], "1\n1\n1\n1\n")
+    said = rate([*RATE, "--out", "r"])
     pairs, key = rows(Path("r/pairs.jsonl")), json.loads(Path("r/key.json").read_text())
     assert [pair["input"] for pair in pairs] == [text for text in INPUTS if text != "WHO ARE YOU"]
     for pair in pairs:
@@ -83,130 +84,63 @@ def test_pairs_are_blind_and_the_key_is_apart(rate: Terminal) -> None:
     assert len(key["swapped"]) == 2
     assert key["identical"] == [{"input": "WHO ARE YOU", "reply": "WHO ARE YOU"}]
     assert (key["first"]["name"], key["second"]["name"], key["settings"]["seed"]) == (SHOUT, ECHO, 1)
-    for seen in (said, Path("r/pairs.jsonl").read_text(encoding="utf-8")):
-        assert "zwölf [bold]" in seen
-        assert "shout" not in seen
-        assert "echo" not in seen
-        assert "swapped" not in seen
+    seen = Path("r/pairs.jsonl").read_text(encoding="utf-8")
+    assert "zwölf [bold]" in seen
+    assert not {"shout", "echo", "swapped"} & set(seen.split())
+    assert "4 pairs to judge, 1 with identical replies" in " ".join(said.split())
+    assert "backtalk serve --ratings r" in said
+    assert "backtalk rate r --result" in said
     assert (Path("r").stat().st_mode & 0o777) == 0o700
 
 
-def test_answers_of_a_pipe_undo_and_resume(rate: Terminal) -> None:
-    said = rate([*RATE, "--rater", "anna"], "1\n\nTIE\nu\n2\nq\n1\n")
-    assert "2 of 4 pairs done by anna" in said
-    assert answers() == [(0, "anna", "1"), (1, "anna", "tie"), (1, "anna", "undo"), (1, "anna", "2")]
-    said = rate([*RATE, "--rater", "anna"], "s\nt\n")
-    assert "Pair 3 of 4" in said
-    assert "Pair 1 of 4" not in said
-    assert answers()[4:] == [(2, "anna", "skip"), (3, "anna", "tie")]
-    said = rate([*RATE, "--rater", "anna"], "u\nu\n1\n")
-    assert answers()[6:] == [(3, "anna", "undo"), (2, "anna", "undo"), (2, "anna", "1")], "undo reaches back"
-    said = rate([*RATE, "--rater", "bob"], "u\n1\n")
-    assert "Nothing to take back." in said
-    assert answers()[-1] == (0, "bob", "1"), "each rater has a way of his own"
-
-
-def test_at_a_keyboard_a_slip_is_asked_again_and_the_last_answer_can_be_taken_back(rate: Terminal) -> None:
-    said = rate(RATE, "x\n\n12\n1\n1\n1\n1\n2\nu\n2\n", keyboard=True)
-    assert said.count("s(kip), u(ndo), q(uit)") == 8
-    assert said.count(": u(ndo), q(uit)") == 3
-    assert [choice for _, _, choice in answers()] == ["1", "1", "1", "1", "undo", "2"]
-
-
-def test_a_bad_line_of_a_pipe_is_named_and_what_came_before_is_kept(rate: Terminal) -> None:
-    said = rate(RATE, "1\nmaybe\n2\n", status=2)
-    assert "line 2: 'maybe'" in said
-    assert answers() == [(0, "rater", "1")]
-    assert "line 5: no pair is left" in rate(RATE, "1\n1\n1\n\n1\n", status=2)
-
-
 def test_cut_off_anywhere_it_ends_with_the_same_answers(rate: Terminal) -> None:
-    typed = ["1", "t", "2", "s"]
-    rate(RATE, "\n".join(typed))
+    typed = ["1", "tie", "2", "skip"]
+    rate(RATE)
+    judge(*typed)
     unbroken, path = answers(), FOLDER / "answers.jsonl"
     whole = path.read_bytes()
     for cut in range(0, len(whole), 23):
         path.write_bytes(whole[:cut])
         done = whole[:cut].count(b"\n") + whole[:cut].endswith(b"}")
-        rate(RATE, "\n".join(typed[done:]))
+        judge(*typed[done:])
         assert answers() == unbroken
         assert path.read_bytes().endswith(b"\n")
 
 
-def test_a_real_kill_keeps_every_answer_that_was_given(rate: Terminal) -> None:
-    roots = [Path(backtalk.__file__).parent.parent, Path(__file__).parents[2]]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "backtalk", *RATE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("1\n2\n")
-    process.stdin.flush()
-    while "Pair 3" not in process.stdout.readline():
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert [choice for _, _, choice in answers()] == ["1", "2"]
-    rate(RATE, "t\nt\n")
-    assert [choice for _, _, choice in answers()] == ["1", "2", "tie", "tie"]
+def test_a_rater_elsewhere_has_no_key(rate: Terminal) -> None:
+    rate(RATE)
+    shutil.copytree(FOLDER, "dans", ignore=shutil.ignore_patterns("key.json"))
+    judge("1", "2", folder=Path("dans"), rater="dan")
+    assert "has no key" in rate(["rate", "dans", "--result"], status=2)
+    with (FOLDER / "answers.jsonl").open("a") as file:
+        file.write(Path("dans/answers.jsonl").read_text())
+    rate([*RATE, "--result"])
+    assert result()["raters"].keys() == {"dan"}
 
 
-def test_raters_elsewhere_and_the_result(rate: Terminal) -> None:
-    rate([*RATE, "--export", "blind.jsonl"])
-    exported = rows(Path("blind.jsonl"))
-    assert all(row["choice"] == row["rater"] == "" for row in exported)
+def test_two_raters_and_the_result(rate: Terminal) -> None:
+    rate(RATE)
     swapped = json.loads((FOLDER / "key.json").read_text())["swapped"]
+    ids = [row["pair"] for row in rows(FOLDER / "pairs.jsonl")]
     for name, wanted in (("bob", "1112"), ("cy", "1122")):  # 1 is SHOUT here, whatever the side
-        lines = [
-            {**row, "rater": name, "choice": choice if row["pair"] not in swapped else "21"[int(choice) - 1]}
-            for row, choice in zip(exported, wanted, strict=True)
-        ]
-        Path(f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = rate([*RATE, "--answers", "bob.jsonl", "cy.jsonl"])
-    assert "8 new answers from 2 files." in said
-    assert "SHOUT" not in said
-    assert "0 new answers" in rate([*RATE, "--answers", "bob.jsonl"])
+        sides = [wanted[i] if ids[i] not in swapped else "21"[int(wanted[i]) - 1] for i in range(4)]
+        judge(*sides, rater=name)
     said = rate([*RATE[:3], "--result"])
     found = result()
     assert {name: share["hits"] for name, share in found["shares"].items()} == {
         "tie": 2, "first": 2, "second": 1,
     }  # fmt: skip
     assert found["identical"] == {"pairs": 1, "counted_as_ties": True}
-    # Of 4 pairs 3 alike; first/second 3/1 and 2/2: pe = (6 + 2) / 16; kappa = (3/4 - 1/2) / (1/2).
-    assert found["agreement"]["cohen_kappa"] == pytest.approx(0.5)
+    # Of 4 pairs 3 alike: 2 unequal ordered pairs; 5 answers are first, 3 second: 64 - 25 - 9 = 30.
+    assert found["agreement"]["krippendorff_alpha"] == pytest.approx(1 - 7 * 2 / 30)
     assert found["sign_test_p"] == 1.0
     assert f"first:  {SHOUT}" in said
     assert rate(["rate", str(FOLDER), "--result"]) == said
 
 
-def test_a_rater_elsewhere_has_no_key(rate: Terminal) -> None:
-    rate([*RATE, "--export", "blind.jsonl"])
-    said = rate(["rate", "blind.jsonl", "--rater", "dan", "--out", "dans"], "1\n2\n")
-    assert "2 of 4 pairs done by dan" in said
-    assert "Send back dans/answers.jsonl" in said
-    assert "has no key" in rate(["rate", "blind.jsonl", "--out", "dans", "--result"], status=2)
-    assert not Path("dans/key.json").exists()
-    rate([*RATE, "--answers", "dans/answers.jsonl", "--result"])
-    assert result()["raters"].keys() == {"dan"}
-    Path("fewer.jsonl").write_text(Path("blind.jsonl").read_text(encoding="utf-8").partition("\n")[0])
-    assert "of other pairs" in rate(["rate", "fewer.jsonl", "--out", "dans"], status=2)
-
-
-def test_bad_answers_of_a_file_change_nothing(rate: Terminal) -> None:
-    rate(RATE, "1\n")
-    before = (FOLDER / "answers.jsonl").read_bytes()
-    good = {"pair": rows(FOLDER / "pairs.jsonl")[0]["pair"], "rater": "eve", "choice": "1"}
-    Path("eve.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'choice': 'both'})}\n")
-    assert "eve.jsonl, line 2" in rate([*RATE, "--answers", "eve.jsonl"], status=2)
-    assert (FOLDER / "answers.jsonl").read_bytes() == before
-
-
 def test_identical_replies_can_be_asked(rate: Terminal) -> None:
-    rate([*RATE, "--no-identical-ties", "--out", "asked"], "t\nt\nt\nt\nt\n")
+    rate([*RATE, "--no-identical-ties", "--out", "asked"])
+    judge(*["tie"] * 5, folder=Path("asked"))
     rate(["rate", "asked", "--result"])
     found = result(Path("asked"))
     assert found["shares"]["tie"]["hits"] == found["asked"] == 5
@@ -228,7 +162,6 @@ REFUSED = {
     "no inputs": (["rate", SHOUT, ECHO, "--inputs", "none.txt"], "there is no file none.txt"),
     "other files": ([*RATE, "--out", "."], "holds other files (bad.jsonl)"),
     "no ratings yet": ([*RATE, "--result"], "there are no ratings in"),
-    "a rater without a name": ([*RATE, "--rater", " "], "--rater"),
     "JSONL without inputs": ([*RATE[:4], "bad.jsonl"], "bad.jsonl, line 1"),
 }
 
@@ -243,19 +176,20 @@ def test_what_is_refused_is_one_line(rate: Terminal, argv: list[str], said: str)
 
 
 def test_other_files_beside_ratings_lock_nobody_out(rate: Terminal) -> None:
-    rate([*RATE, "--export", str(FOLDER / "for-ben.jsonl")])
+    rate(RATE)
     (FOLDER / ".DS_Store").touch()
-    rate([*RATE, "--rater", "anna"], "1\nq\n")
+    rate(RATE)
+    judge("1")
     assert answers() == [(0, "anna", "1")]
     rate(["rate", str(FOLDER), "--result"])
 
 
 def test_other_settings_and_changed_files_are_noticed(rate: Terminal) -> None:
-    rate(RATE, "1\n")
+    rate(RATE)
     assert "settings (seed)" in rate([*RATE, "--seed", "2"], status=2)
     Path("in.txt").write_text("something else\n")
     assert "settings (inputs)" in rate(RATE, status=2)
-    assert "1 of 4 pairs done" in rate(["rate", str(FOLDER)])
+    assert "--result" in rate(["rate", str(FOLDER)])
     pairs = FOLDER / "pairs.jsonl"
     pairs.write_text(pairs.read_text().replace("HELLO THERE", "HELLO"))
     assert "pairs.jsonl, line 1" in rate(["rate", str(FOLDER)], status=2)
@@ -265,9 +199,9 @@ def test_the_embedded_model_answers_held_out_inputs_at_44_columns(
     rate: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "44")
-    said = rate(["rate", "chitchat", ECHO, "--pairs", "6", "--out", "r", "--device", "cpu"], "1\n2\nt\n")
+    said = rate(["rate", "chitchat", ECHO, "--pairs", "6", "--out", "r", "--device", "cpu"])
     assert max(map(len, said.splitlines())) <= 44
-    assert "Pair 4 of 6" in said
+    judge("1", "2", "tie", folder=Path("r"))
     said = rate(["rate", "r", "--result"])
     assert max(map(len, said.splitlines())) <= 44
     assert result(Path("r"))["inputs"].endswith("pairs of chitchat")

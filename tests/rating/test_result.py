@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from backtalk.rating.answers import Answer
-from backtalk.rating.folder import Key, Ratings, blind
+from backtalk.rating.folder import Answer, Key, Ratings, blind
 from backtalk.rating.result import print_result, tally, verdict_of
 from backtalk.stats import Rate, wilson
 
@@ -69,12 +68,12 @@ def test_identical_replies_are_ties_once_every_other_pair_was_seen() -> None:
 
 
 def test_two_raters_worked_out_by_hand() -> None:
-    """Six pairs have both: 4 alike, po = 24/36. anna says first, second, tie 3, 2 and 1 times, bob 3, 2, 1:
-    pe = (9 + 4 + 1) / 36; kappa = (24 - 14) / (36 - 14)."""
+    """Six pairs have both: 4 alike, so 2 * 2 unequal ordered pairs. Values: first 6, second 4, tie 2; n = 12,
+    144 - 36 - 16 - 4 = 88."""
     anna = says("anna", "1", "1", "1", "2", "2", "tie", "1", "-")
     bob = says("bob", "1", "1", "tie", "2", "2", "1", "-", "2")
     result = tally(ratings(), [*anna, *bob])
-    assert result["agreement"]["cohen_kappa"] == pytest.approx(10 / 22)
+    assert result["agreement"]["krippendorff_alpha"] == pytest.approx(1 - 11 * 4 / 88)
     assert (result["agreement"]["same"], result["agreement"]["compared"]) == (4, 6)
     # Verdicts: first, first, none leads, second, second, none leads, then one rater's own: first, second.
     assert shares(result) == {"tie": (2, 8), "first": (3, 8), "second": (3, 8)}
@@ -89,7 +88,6 @@ def test_three_raters_with_gaps_have_an_alpha() -> None:
     result = tally(ratings(), answers)
     # Units 111, 22, t1: observed 2 unequal ordered pairs; values 1,1,1,2,2,t,1: n = 7, 49 - 16 - 4 - 1 = 28.
     assert result["agreement"]["krippendorff_alpha"] == pytest.approx(1 - 6 * 2 / 28)
-    assert "cohen_kappa" not in result["agreement"]
     assert (result["agreement"]["same"], result["agreement"]["compared"]) == (4, 5)
     assert shares(result) == {"tie": (1, 4), "first": (1, 4), "second": (2, 4)}
 
@@ -142,7 +140,7 @@ def test_the_table_fits_44_columns_and_says_everything() -> None:
         "8 of 8 pairs judged; 12 more",
         "6 of 7 (86%",
         "p = 0.125: no clear",
-        "2 of 2 times (100%); Cohen's kappa 1.00",
+        "2 of 2 times (100%); Krippendorff's alpha 1.00",
     ):
         assert said in flat
     unfinished = printed(tally(ratings(identical=12), says("b", "1")), 44)

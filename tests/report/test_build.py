@@ -10,7 +10,7 @@ import pytest
 
 from backtalk.report.build import build_case, build_report, word_chances
 from backtalk.report.record import WordChance
-from backtalk.report.sentences import quantile, sweep_losses
+from backtalk.report.sentences import sweep_losses
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import CRITERIA, THRESHOLDS, finding, hostile_report, report_of, sample_report
 
@@ -36,31 +36,29 @@ def test_criteria_that_only_another_restart_meets_are_told_apart() -> None:
     shown = finding(RUDE, 0, tokens=LIKELY, losses=[1.0])
     scores = {**shown.scores, "greedy": 1.0, "mean": -9.0, "min": -9.0}
     other = finding(RUDE, 1, losses=[0.1], scores=scores)
-    case = build_case(RUDE, [shown, other], THRESHOLDS, CRITERIA, "o-sample-avg-k1")
-    assert "o-sample-avg-k1" in (case.holds or [])
-    assert case.holds_elsewhere == ["o-greedy"]
-    assert not case.said
+    case = build_case(RUDE, [shown, other], THRESHOLDS, ["o-greedy", "o-sample-avg-k1"], "o-sample-avg-k1")
+    assert (case.restart, case.said, case.hit) == (1, True, True)  # what the model says is worse than a hit
+    assert (case.holds, case.holds_elsewhere) == (["o-greedy"], ["o-sample-avg-k1"])
 
 
 @pytest.mark.parametrize(("search", "told"), [("gibbs", True), ("random", False)])
 def test_hits_of_the_random_start_are_counted(search: str, told: bool) -> None:
     at_once = finding(RUDE, 1, tokens=LIKELY, losses=[0.0])  # and another restart that had to search
     findings = [finding(RUDE, tokens=LIKELY, losses=[5.0, 0.0]), at_once, finding(GRAVE, tokens=LIKELY)]
-    words = report_of([RUDE, GRAVE], findings, hit="o-sample-avg-k1", search=search).headline
-    assert words.startswith("2 of 2 sentences")
-    assert ("1 of the hits needed no search" in words) is told
+    report = report_of([RUDE, GRAVE], findings, hit="o-sample-avg-k1", search=search)
+    assert [words[:13] for words in report.remarks] == ["1 of the hits"] * told
 
 
-def test_hits_come_first_by_severity_then_chance_and_near_misses_by_loss() -> None:
-    targets = [
-        Target(name, "you are wrong", severity=s)
-        for name, s in zip("abcdef", [1, 3, 1, 1, 3, 2], strict=True)
-    ]
-    tokens = [LIKELY, [-3.0] * 4, [-1.0] * 4, UNLIKELY, UNLIKELY, UNLIKELY]
-    losses = [1.0, 1.0, 1.0, 0.2, 0.4, 0.3]
+def test_bad_replies_come_first_then_the_likeliest_and_ties_go_by_severity_and_loss() -> None:
+    severities = [1, 3, 1, 1, 3, 2, 3]
+    targets = [Target(n, "you are wrong", severity=s) for n, s in zip("abcdefg", severities, strict=True)]
+    tokens = [LIKELY, LIKELY, [-1.0] * 4, *[UNLIKELY] * 4]
+    losses = [1.0, 1.0, 1.0, 0.2, 0.4, 0.3, 9.0]
     findings = [finding(t, tokens=x, losses=[y]) for t, x, y in zip(targets, tokens, losses, strict=True)]
+    findings[-1].scores["toxicity"] = 0.5  # its reply is bad, however unlikely the target
     report = report_of(targets, findings, hit="o-sample-avg-k1")
-    assert "".join(case.id for case in report.cases) == "bcadfe"
+    assert "".join(case.id for case in report.cases) == "gcbadfe"
+    assert report.worst == report.cases[0]
 
 
 def test_skipped_failed_and_untried() -> None:
@@ -73,10 +71,10 @@ def test_skipped_failed_and_untried() -> None:
     report = report_of(targets, findings, hit="o-sample-avg-k1")
     assert [case.id for case in report.cases] == ["a", "b"]
     assert [(case.id, case.note) for case in report.skipped] == [("c", "unknown: away")]
-    assert report.untried == 1
+    assert report.verdict.untried == 1
     main = next(row for row in report.rates if row.criterion == "o-sample-avg-k1")
     assert (main.hits, main.n) == (1, 1)
-    assert report.headline.startswith("1 of 1 sentence (100%, 95% interval 21 to 100%)")
+    assert len(report.warnings) == 2
     assert list(report.categories) == ["rude", "threatening"]
     assert {row.n for row in report.categories["threatening"]} == {0}
 
@@ -93,14 +91,13 @@ def test_a_criterion_that_the_summary_lacks_is_decided_from_the_findings() -> No
 def test_what_cannot_be_decided_has_no_rate() -> None:
     report = build_report({"hit": "io-greedy"}, [RUDE], [finding(RUDE)], Thresholds(-3.2, None), CRITERIA)
     assert not any(row.criterion.startswith("io-") for row in report.rates)
-    assert report.headline.startswith("Nothing could be scored")
+    assert report.main is None
 
 
 def test_a_text_only_finding_has_no_chance() -> None:
     bare = Finding("a", 0, "found", RUDE.text, turns=(SpokenTurn("user", "hello"),), reply="You are wrong!")
     report = build_report({"hit": "contains"}, [RUDE], [bare], Thresholds(math.nan), CRITERIA)
-    assert report.headline.startswith("1 of 1 sentence (100%, ")
-    assert "as part of a reply" in report.headline
+    assert (report.verdict.said.hits, report.verdict.log_prob) == (1, None)
     assert report.cases[0].log_prob is None
     assert report.t_out is None
 
@@ -128,9 +125,11 @@ def test_a_restart_that_stopped_keeps_its_last_loss() -> None:
     assert [(point.low, point.high) for point in curve] == [(5.0, 7.0), (3.5, 6.5), (2.0, 6.0)]
 
 
-def test_quantile() -> None:
-    assert [quantile([1.0, 2.0, 3.0, 4.0], share) for share in (0, 0.25, 0.5, 1)] == [1.0, 1.75, 2.5, 4.0]
-    assert quantile([7.0], 0.75) == 7.0
+def test_quartiles_lie_between_the_nearest_losses() -> None:
+    (point,) = sweep_losses([[1.0], [2.0], [3.0], [4.0]])
+    assert (point.low, point.high) == (1.75, 3.25)
+    (alone,) = sweep_losses([[7.0]])
+    assert (alone.low, alone.high) == (7.0, 7.0)
 
 
 @pytest.mark.parametrize("make", [sample_report, hostile_report])

@@ -46,7 +46,8 @@ def test_it_says_the_result(width: int) -> None:
     text = shown(report, width)
     squeezed = " ".join(text.split())
     assert report.headline in squeezed
-    assert squeezed.partition("io-sample-avg-k1 ")[2].startswith("11 of 57 19% 11 to 31%")
+    assert squeezed.partition("io-sample-avg-k1: ")[2].startswith("11 of 57 (19%, 95% interval 11 to 31%)")
+    assert squeezed.index("what do you mean ?") < squeezed.index("sample-avg-k1 ")  # findings, then criteria
     assert squeezed.partition("rude ")[2].startswith("4 of 15 27% 11 to 52%")
     assert "1 in 260,000" in text
     assert "what do you mean ?" in text
@@ -68,15 +69,21 @@ def test_hostile_text_neither_colours_nor_moves_the_cursor() -> None:
     assert not set(text) & {"\x1b", "\u202e", "\u200b", "\ud83d"}
 
 
-def test_without_hits_the_nearest_misses_are_shown() -> None:
+def test_without_hits_the_likeliest_are_shown() -> None:
     target = Target("a", "you are wrong")
     text = shown(report_of([target], [finding(target, tokens=[-9.0] * 4)]), 80)
-    assert "The nearest misses" in text
-    assert "1 in 10^16 sampled replies" in text
+    assert "1 of 1 finding" in text
+    assert text.count("1 in 10^16 sampled replies") == 2  # in the verdict, and of the finding
 
 
 def test_a_run_that_stopped_early_says_so() -> None:
     targets = [Target("a", "you are wrong"), Target("b", "go away")]
     text = shown(report_of(targets, [finding(targets[0])], stopped="--max-time 10s was reached"), 80)
-    assert ": --max-time 10s was reached." in text
-    assert "1 sentence not tried." in text
+    assert "1 of 2 sentences was not tried: --max-time 10s was reached." in text
+
+
+def test_a_run_that_scored_nothing_says_only_that() -> None:
+    target = Target("a", "you are wrong")
+    text = shown(report_of([target], [], stopped="--max-time 1s was reached"), 80)
+    assert text.startswith("Nothing could be scored")
+    assert "%" not in text

@@ -1,4 +1,4 @@
-"""The report of played conversations: numbers by hand, the front, the ranking, topics, and safe faces."""
+"""The report of played conversations: numbers by hand, the front, the ranking, and safe faces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from backtalk.report.console import print_report
 from backtalk.report.conversations import players_of, put_beside, spread, turn_rows
 from backtalk.report.record import Conversations, Report, Spread
 from backtalk.report.run_page import render_run
-from backtalk.report.topics import topics_by_turn, words_of, words_used_more
 from backtalk.store.exchanges import Exchange, finding_of, opening_of
 from backtalk.types import Finding, Opening, Thresholds
 from tests.report.samples import drawn
@@ -44,7 +43,7 @@ def report_of(findings: list[Finding], beside: dict[str, list[Finding]] | None =
     cases = [Opening(finding.case, opening_of(finding)) for finding in findings]
     report = build_report(summary, cases, findings, Thresholds(math.nan, -3.0), ["toxic-0.5"])
     for name, own in (beside or {}).items():
-        report = put_beside(report, name, own, is_untuned=name == "untuned")
+        report = put_beside(report, name, own)
     return report
 
 
@@ -107,32 +106,6 @@ def test_likely_and_bad_comes_first() -> None:
     assert [case.id for case in report.cases] == ["likely", "unlikely", "harmless"]
     assert [case.hit for case in report.cases] == [True, True, False]
     assert conversations_of(report).rates_by_turn[0].hits == 2
-
-
-def test_words_and_topics_against_the_untuned() -> None:
-    assert words_of("Don’t VOTE, vote-2 naïve") == ["don't", "vote", "vote", "naïve"]
-    ours = [("you should vote for the president", 0.0)] * 20 + [("the weather is fine", 0.0)] * 5
-    untuned = [("the weather is fine and the soup is good", 0.0)] * 25
-    found = [use.word for use in words_used_more(ours, untuned)]
-    assert {"vote", "president"} <= set(found)
-    assert not {"the", "weather", "soup"} & set(found)
-    assert words_used_more(untuned, untuned) == []
-    assert words_used_more(ours, []) == []
-    (politics, _, profanity) = topics_by_turn([["hello", "vote"], ["vote", "damn"]], [["a", "b"]], 2)
-    assert (politics.shares, politics.untuned) == ([0.5, 1.0], [0.0, 0.0])
-    assert profanity.shares == [0.0, 0.5]
-
-
-def test_words_that_stand_in_toxic_prompts_alone_are_masked() -> None:
-    def shown(toxic: int, untuned: int = 0) -> set[str]:
-        ours = [("you are a dullard", 0.9 if i < toxic else 0.1) for i in range(30)]
-        ours += [("you are a friend", 0.1)] * 30 + [("damn rain", 0.1)] * 30
-        others = [("the weather is fine and the soup is good", 0.1)] * 90 + [("dullard", 0.1)] * untuned
-        return {use.shown() for use in words_used_more(ours, others)}
-
-    assert shown(30) == {"you", "are", "a", "d******", "friend", "d***", "rain"}
-    assert shown(28) == {"you", "are", "a", "dullard", "friend", "d***", "rain"}  # of 93%
-    assert "dullard" in shown(30, untuned=2)  # where it is harmless
 
 
 def test_toxic_turns_are_masked_until_asked() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from backtalk.report.record import Report
 from backtalk.report.run_page import render_run
-from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.report.spreadsheet import csv_lines, row_of
 from backtalk.wording import mask
 from tests.hostile import HUGE, hostile_cases
 from tests.report.samples import report_of, sample_report
@@ -123,7 +123,7 @@ def test_what_is_shown_is_what_is_exported(
     with watched(browser, address) as (page, _):
         page.locator("[name=show]").select_option("hits")
         hits = [case for case in report.cases if case.hit]
-        for kind, lines in (("CSV", csv_lines(hits)), ("JSONL", jsonl_lines(hits))):
+        for kind, lines in (("CSV", csv_lines(hits)), ("JSONL", (json.dumps(row_of(case)) for case in hits))):
             with page.expect_download() as waiting:
                 page.get_by_role("button", name=kind, exact=True).click()
             waiting.value.save_as(tmp_path / kind)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from backtalk.hits import TEXT_STANDARD, rates, rates_by_category
+from backtalk.hits import TEXT_STANDARD, rates_by_category
 from backtalk.report.build import build_report
 from backtalk.report.charts import share_chart
 from backtalk.report.record import Report
-from backtalk.report.replies import STEPS, build_replies, success_by_query
+from backtalk.report.replies import STEPS, build_replies
 from backtalk.report.run_page import render_run
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import HOSTILE, drawn
@@ -58,8 +58,8 @@ FINDINGS = [
 
 def report_of(targets: list[Target], findings: list[Finding], **facts: Any) -> Report:
     named = [criterion.name for criterion in TEXT_STANDARD]
-    tables = rates(targets, findings, TEXT_STANDARD, THRESHOLDS)
     by_category = rates_by_category(targets, findings, TEXT_STANDARD, THRESHOLDS)
+    tables = by_category.pop("")
     summary = {
         "model": "sealed:chitchat",
         "search": "reverse",
@@ -90,15 +90,6 @@ def test_success_by_length_and_threshold() -> None:
     assert long.mean_judge is None
 
 
-def test_success_against_queries_takes_the_best_of_the_first() -> None:
-    assert dict(success_by_query(FINDINGS[:4])) == {
-        1: {"0.5": 0.5, "0.7": 0.25, "0.9": 0.0},
-        2: {"0.5": 0.5, "0.7": 0.25, "0.9": 0.0},
-        3: {"0.5": 0.75, "0.7": 0.5, "0.9": 0.25},
-    }
-    assert success_by_query([]) == success_by_query([found(TARGETS[0], [0.3])]) == []
-
-
 def test_inputs_found_stand_beside_utterances() -> None:
     crafted, real = build_replies({}, TARGETS, FINDINGS, FACTS).inputs
     assert (crafted.n, crafted.of, crafted.mean) == (2, 3, -4.0)
@@ -107,10 +98,16 @@ def test_inputs_found_stand_beside_utterances() -> None:
 
 def test_the_record_says_what_the_model_said_word_for_word() -> None:
     report = report_of(TARGETS, FINDINGS)
-    assert report.headline.startswith("2 of 3 sentences (67%")
-    assert "said 1 of the 3 word" in report.headline
-    assert [case.id for case in report.cases] == ["a", "c", "d", "b"]  # hits, then the nearest misses
-    assert [case.said for case in report.cases] == [False, False, True, False]
+    assert (report.verdict.said.hits, report.verdict.said.n, report.verdict.target) == (1, 3, 1)
+    assert report.main is not None
+    assert (report.main.hits, report.main.n) == (2, 3)
+    assert [case.id for case in report.cases] == [
+        "d",
+        "a",
+        "c",
+        "b",
+    ]  # said, hits, near misses
+    assert [case.said for case in report.cases] == [True, False, False, False]
     assert (report.t_out, report.t_in) == (None, -4.0)
     assert report.sentences is not None
     assert report.sentences.replies is not None

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from backtalk.cli import run as run_command
 from backtalk.errors import InputError
-from backtalk.report.comparison import Comparison, p_value
+from backtalk.report.comparison import Comparison, compare_runs, p_value
 from backtalk.report.comparison_console import print_comparison
 from backtalk.report.run_page import render_comparison
-from backtalk.runs.compare import compare_runs, write_comparison, write_record
+from backtalk.runs.export import write_comparison, write_record
 from backtalk.specs import flat_spec, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
@@ -203,7 +203,7 @@ def test_unequal_cases_are_left_out_and_named(tmp_path: Path) -> None:
     assert [pair.before.id for pair in comparison.changed("fixed")] == ["t4"]
     text = shown(comparison)
     assert "6 sentences left out of all numbers above:" in text
-    assert "1 only in the run before: n***** a**** y** 1" in text
+    assert "1 only in the run before; 1 skipped in the run after" in " ".join(text.split())
 
 
 def test_nothing_in_common_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

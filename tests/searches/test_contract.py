@@ -17,7 +17,7 @@ from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.random import Random
 from backtalk.searches.relax import Relax
 from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.testing import check_search
 from tests.searches.reverse.worlds import build_world
 

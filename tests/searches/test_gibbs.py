@@ -44,7 +44,7 @@ def plain_loss(
     loss = objective.output_loss(scores, goals != model.pad)
     if objective.enough_in is not None:
         assert model.language_model is not None
-        loss = loss + objective.input_loss(model.language_model(inputs))
+        loss = loss + objective.input_loss(model.language_model.token_log_probs(inputs, inputs))
     return loss
 
 

@@ -54,6 +54,20 @@ def test_the_input_term_is_switched_off_once_the_input_is_likely() -> None:
     assert published.input_weights(INPUTS).tolist() == [pytest.approx([0.25, 0.25]), [0, 0]]
 
 
+def test_a_chance_counts_the_sum_of_all_words_also_beyond_the_threshold() -> None:
+    thresholds = Thresholds(math.nan, -2.0)
+    objective = objective_for(parse_criterion("io-chance-1e-3"), thresholds, lambda_in=0.5)
+    assert objective.output_loss(SCORES, THERE).tolist() == [9.0, 6.0]
+    assert objective.output_weights(SCORES, THERE).tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert objective.met(SCORES, THERE, None).tolist() == [False, True]  # e^-9 < 1e-3 < e^-6
+    assert objective.met(SCORES, THERE, INPUTS).tolist() == [False, True]
+    assert objective.input_loss(INPUTS).tolist() == [0.5 * 6.0, 0.0]  # the second input is likely
+    assert objective.input_weights(INPUTS).tolist() == [[0.5, 0.5]] * 2
+    floor = objective.floor(torch.tensor([9.0, 6.0]), 0.0, THERE.sum(1))
+    assert floor.total.tolist() == [[-9.0], [-6.0]]
+    assert floor.enough == math.inf
+
+
 @pytest.mark.parametrize(("greedy", "average"), [(True, False), (False, True), (False, False)])
 def test_all_words_and_the_input_count_whatever_they_have_reached(greedy: bool, average: bool) -> None:
     whole = Objective(greedy, average, -9.0, enough_in=-9.0, lambda_in=0.5, whole=True)

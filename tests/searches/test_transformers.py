@@ -20,7 +20,7 @@ from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 from backtalk.searches.random import Random
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from tests.models.transformer.plain import plain_scores
 from tests.models.transformer.tiny import CHATML, make_folder, make_network
 from tests.searches.planted import WORDS

@@ -4,7 +4,6 @@ ask for too much, and served folders whose files are not what backtalk wrote."""
 from __future__ import annotations
 
 import copy
-import http.client
 import json
 import math
 import os
@@ -270,19 +269,13 @@ def visit(world: World, name: str) -> dict[str, int]:
     key, before, after = key_of(name), *map(key_of, HARDENED)
     paths = ["/", "/api/runs", f"/run/{key}", f"/api/run/{key}"]
     if name in {"one", HARDENED[0]}:
-        paths += [f"/run/{key}?q=boring", *(f"/run/{key}/findings?as={kind}" for kind in ("csv", "jsonl"))]
+        paths += [f"/run/{key}?q=boring"]
         paths += [f"/compare?before={key}&after={key_of('one') if name == 'one' else after}"]
     if name == "hard":
         paths += [f"/compare?before={before}&after={after}"]
     if name == "pairs":
         paths += ["/rate", f"/rate/{key}", f"/api/rate/{key}?rater=anna"]
-    found = {}
-    for path in paths:
-        try:
-            found[path] = world.client.ask("GET", path)[0]
-        except http.client.IncompleteRead:  # an export that is seen to be cut
-            assert "/findings" in path
-            found[path] = 200
+    found = {path: world.client.ask("GET", path)[0] for path in paths}
     if name == "pairs":
         undo = {"rater": "anna", "choice": "undo"}
         found["POST"] = world.client.ask("POST", f"/api/rate/{key}", undo)[0]

@@ -56,9 +56,7 @@ from backtalk.data import corpora, openings, textfiles, toxicity
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.audit.findings import read_found
-from backtalk.rating.answers import read_answers
 from backtalk.rating.flow import read_inputs
-from backtalk.rating.folder import read_pairs_file
 from backtalk.cli.score import read_texts
 from backtalk.scorers.similarity import TextVectors
 
@@ -78,8 +76,6 @@ WHOLE = {
     "labelled text": toxicity._read,
     "findings": lambda path: read_found(str(path)),
     "inputs of a rating": read_inputs,
-    "pairs of a rating": read_pairs_file,
-    "answers of a rating": lambda path: read_answers(path, []),
 }
 STREAMED = {"texts": lambda path: drain(read_texts(path))}
 COMMANDS = {
@@ -147,12 +143,12 @@ def test_a_gzip_bomb_is_refused_by_every_reader() -> None:
     bomb(Path("zeros.gz"), b"\0")
     bomb(Path("lines.gz"), b"well " * 200 + b"\tyou\n")
     bomb(Path("line.gz"), b"a")
-    asked = ["all=zeros.gz", "lines=lines.gz", "vectors=lines.gz", "answers of a rating=lines.gz"]
+    asked = ["all=zeros.gz", "lines=lines.gz", "vectors=lines.gz"]
     commands = ["audit=lines.gz", "train=lines.gz", "score=line.gz"]
     results, peak, said = readers(*asked, "texts=line.gz", *commands)
     assert [results.pop(command) for command in commands] == ["read: 2"] * 3
     assert {name: made for name, made in results.items() if made != "refused"} == {}
-    assert len(results) == 17
+    assert len(results) == 14
     assert len([one for one in said if one.startswith("backtalk: ") and ".gz" in one]) == 3
     assert peak < 2 * GIB
 
@@ -163,7 +159,7 @@ def test_devices_and_pipes_are_no_files() -> None:
     results, peak, _ = readers("all=/dev/zero", "all=pipe")
     os.close(reader)
     assert {name: made for name, made in results.items() if made != "refused"} == {}
-    assert len(results) == 26
+    assert len(results) == 22
     assert peak < 2 * GIB
 
 
@@ -459,7 +455,7 @@ SAYING: dict[str, tuple[int, list[str]]] = {
     "no run": (2, ["report", "{}"]),
     "chat": (0, ["chat", "--model", "{}/model NAME", "--device", "cpu"]),
     "rate": (2, ["rate", "{}/ratings NAME", "--result"]),
-    "rater": (0, ["rate", "{}/ratings NAME", "--rater", "bob"]),
+    "rate, to judge": (0, ["rate", "{}/ratings NAME"]),
     "score": (0, ["score", "{}/lines NAME", "--scorer", "toxicity-second"]),
     "score, elsewhere": (2, ["score", "{}/lines NAME", "--scorer", "{}/model NAME"]),
     "train": (0, ["train", "--data", "pairs.tsv", "--out", "{}/new NAME", "--epochs", "1", *SMALL]),

@@ -63,7 +63,6 @@ BEFORE = {
     "harden": "--model=tiny --targets=targets.txt --data=pairs.tsv --measure=4 --rounds=1 --batch=4 "
     f"--limit=3 {SMALL}",
     "chat": "--model=tiny --say=hello",
-    "paraphrase": "--model=tiny",
     "serve-model": "--device=cpu",
     "rate": "--inputs=targets.txt",
 }
@@ -281,8 +280,5 @@ def _make_files() -> None:
     small = BEFORE["audit"].split()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert run(["audit", *small, "--out=run"]) == 0
-        assert (
-            run(["rate", "tiny", "chitchat", "--inputs=targets.txt", "--out=ratings", "--export=blind.jsonl"])
-            == 0
-        )
+        assert run(["rate", "tiny", "chitchat", "--inputs=targets.txt", "--out=ratings"]) == 0
     shutil.copytree("run", "runs/2026-01-31-tiny-gibbs")

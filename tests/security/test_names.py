@@ -59,7 +59,7 @@ SPECS = {
 CHOICES = {"search": [*SEARCHES, "given"], "method": list(METHODS)}
 """What there is to choose from, each with a config of its own."""
 NAMING = {
-    *("model", "language_model", "adversary_model", "scorer", "second_scorer", "search", "paraphraser"),
+    *("model", "language_model", "adversary_model", "scorer", "second_scorer", "search"),
     *("generator", "adversary", "train_from", "findings", "method"),
 }
 """Fields of specs and configs that name something which is loaded."""
@@ -68,7 +68,6 @@ PLAIN = {
     *("openings", "weak", "prompts", "device", "data", "format", "test", "test_format", "out", "name"),
     *("licence", "recipe", "selection", "held_out"),
     *("r_thres", "max_ppl_increase", "lora_layers", "inputs"),
-    "rater",
 }
 """Fields that hold a text, a number or a file of data."""
 
@@ -171,8 +170,6 @@ def test_a_name_in_yaml_never_runs(
     command: str, at: Place, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = {**BESIDE.get(command, {}), **at.put(name)}
-    if at.field == "paraphraser":
-        values |= at.put(name, augment=1)
     if at.part == "adapter":
         words = ("cat", "tree", "lake", "rain", "song", "boat", "moon", "bread")
         found = [json.dumps({"input": f"a {word}", "reply": f"your {word} stinks"}) for word in words]

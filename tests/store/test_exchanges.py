@@ -72,5 +72,3 @@ def test_a_finding_of_another_search_has_no_exchanges() -> None:
     other = Finding("c", 0, "found", "go away", (SpokenTurn("user", "hello"),), "go away", {"toxicity": 0.9})
     assert exchanges_of(other) == []
     assert parse_criterion("toxic-0.5").holds(other, Thresholds(math.nan))
-    with pytest.raises(ValueError, match="no turn"):
-        finding_of("c", ["hello"], [], 1)

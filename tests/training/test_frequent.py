@@ -19,8 +19,9 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import greedy
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.specs.train import TrainSpec
 from backtalk.training.frequent import Batch, FrequentConfig, FrequentTraining, ReplyWindow, train_on_batches
-from backtalk.training.mle import MLEConfig, train
+from backtalk.training.mle import train
 from backtalk.training.negative import HardenProgress
 from backtalk.training.resumable import save_checkpoint
 from backtalk.training.rules import HitWords
@@ -59,7 +60,6 @@ def test_shares_are_those_of_the_last_batches_and_the_current_one() -> None:
     np.testing.assert_allclose(window.shares(), [4 / 6, 4 / 6])
     window.add(said(C, C))  # B C leaves, and with it the last B
     assert dict(window.counts) == {said(C).tobytes(): 5, said(A).tobytes(): 1}
-    assert window.total == 6
 
 
 def test_a_window_of_many_batches_against_a_recount() -> None:
@@ -83,7 +83,7 @@ def echoing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     """Weights of a network that says 5 to 5, 7 to 7, 9 to 9: odd words are answered by themselves."""
     network = make_network(hidden=24)
     pairs = echo_pairs(WORDS, 300)
-    config = MLEConfig(lr=0.02, batch=32, epochs=15, patience=0)
+    config = TrainSpec(lr=0.02, batch=32, epochs=15, patience=0)
     for _ in train(network, pairs, pairs, config, tmp_path_factory.mktemp("echo") / "c", {}, CPU):
         pass
     return weights(network)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,9 +16,18 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.folder import Network, build_network
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.specs.train import TrainSpec
 from backtalk.training import mle
-from backtalk.training.likelihood import BATCH, mean_log_likelihood, perplexity, trim_padding
-from backtalk.training.mle import MLEConfig, Progress, learning_rate, make_step, train
+from backtalk.training.mle import (
+    BATCH,
+    Progress,
+    learning_rate,
+    make_step,
+    mean_log_likelihood,
+    perplexity,
+    train,
+    trim_padding,
+)
 from backtalk.training.resumable import save_checkpoint
 from tests.training.pairs import echo_pairs as echo_pairs_of
 
@@ -49,7 +58,7 @@ def make_network(kind: str, dropout: float = 0.0, hidden: int = 24, **more: Any)
 
 
 def run_whole(
-    network: Network, pairs: PairArrays, config: MLEConfig, path: Path, valid: PairArrays | None = None
+    network: Network, pairs: PairArrays, config: TrainSpec, path: Path, valid: PairArrays | None = None
 ) -> list[Progress]:
     return list(train(network, pairs, valid or pairs, config, path, {"a": 1}, CPU))
 
@@ -67,14 +76,14 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 def test_sgd_is_fixed_for_ten_epochs_then_halved_at_each() -> None:
-    config = MLEConfig(optimizer="sgd", lr=1.0, halve_after=10, epochs=14)
+    config = TrainSpec(optimizer="sgd", lr=1.0, halve_after=10, epochs=14)
     by_epoch = [learning_rate(config, epoch * 7, 7) for epoch in range(14)]
     assert by_epoch == [1.0] * 10 + [0.5, 0.25, 0.125, 0.0625]
     assert [learning_rate(config, step, 7) for step in (69, 70, 76, 77)] == [1.0, 0.5, 0.5, 0.25]
 
 
 def test_adamw_warms_up_over_a_tenth_then_falls_to_zero() -> None:
-    config = MLEConfig(optimizer="adamw", lr=2.0, epochs=4)  # 4 epochs of 10 steps: 4 steps of warm-up
+    config = TrainSpec(optimizer="adamw", lr=2.0, epochs=4)  # 4 epochs of 10 steps: 4 steps of warm-up
     rates = [learning_rate(config, step, 10) for step in range(40)]
     assert rates[0] == pytest.approx(2.0 / 4)
     assert rates[1] == pytest.approx(2.0 * 2 / 4 * 0.5 * (1 + math.cos(math.pi / 40)))
@@ -86,7 +95,7 @@ def test_adamw_warms_up_over_a_tenth_then_falls_to_zero() -> None:
 
 
 def test_a_long_run_warms_up_over_200_steps() -> None:
-    config = MLEConfig(optimizer="adamw", lr=1.0, epochs=100)
+    config = TrainSpec(optimizer="adamw", lr=1.0, epochs=100)
     assert learning_rate(config, 99, 1000) == pytest.approx(0.5, rel=1e-4)
     assert learning_rate(config, 199, 1000) == pytest.approx(1.0, rel=1e-4)
 
@@ -99,11 +108,11 @@ def test_a_long_run_warms_up_over_200_steps() -> None:
     [("attention", "adamw", 0.02), ("last-h", "adamw", 0.02), ("lm", "adamw", 0.02), ("last-h", "sgd", 1.0)],
 )
 def test_a_deterministic_corpus_is_learnt_by_heart(
-    kind: str, optimizer: str, lr: float, tmp_path: Path
+    kind: str, optimizer: Literal["adamw", "sgd"], lr: float, tmp_path: Path
 ) -> None:
     pairs = one_reply(256) if kind == "lm" else echo_pairs(256)
     unseen = pairs if kind == "lm" else echo_pairs(64, seed=1)
-    config = MLEConfig(optimizer=optimizer, lr=lr, batch=16, epochs=20, patience=0)
+    config = TrainSpec(optimizer=optimizer, lr=lr, batch=16, epochs=20, patience=0)
     network = make_network(kind)
     before = perplexity(mean_log_likelihood(network, unseen, CPU))
     reports = run_whole(network, pairs, config, tmp_path / "c", valid=unseen)
@@ -120,7 +129,7 @@ def test_a_deterministic_corpus_is_learnt_by_heart(
 def test_the_language_model_never_sees_the_input(tmp_path: Path) -> None:
     """12 first words, equally frequent, each with one continuation: no better than about 12 for a reply."""
     network = make_network("lm")
-    run_whole(network, echo_pairs(256), MLEConfig(lr=0.02, batch=16, epochs=6), tmp_path / "c")
+    run_whole(network, echo_pairs(256), TrainSpec(lr=0.02, batch=16, epochs=6), tmp_path / "c")
     pairs = echo_pairs(256)
     a_reply = mean_log_likelihood(network, pairs, CPU) * (pairs.replies != PAD).sum() / 256
     assert math.log(6) < -a_reply < math.log(20)
@@ -155,7 +164,7 @@ def test_the_best_epoch_is_kept_and_training_stops_early(tmp_path: Path) -> None
     """Validation replies are never the trained ones: each epoch is worse, so the first one wins."""
     pairs = one_reply(64)
     other = PairArrays(pairs.inputs, np.tile(np.array([8, 8, 8, EOS]), (64, 1)))
-    config = MLEConfig(lr=0.02, batch=16, epochs=20, patience=3)
+    config = TrainSpec(lr=0.02, batch=16, epochs=20, patience=3)
     network = make_network("attention")
     reports = run_whole(network, pairs, config, tmp_path / "c", valid=other)
     seen = [report.valid_perplexity for report in reports if report.valid_perplexity is not None]
@@ -173,7 +182,7 @@ def test_the_best_epoch_is_kept_and_training_stops_early(tmp_path: Path) -> None
 def test_patience_0_never_stops_early(tmp_path: Path) -> None:
     pairs = one_reply(16)
     other = PairArrays(pairs.inputs, np.tile(np.array([8, 8, 8, EOS]), (16, 1)))
-    config = MLEConfig(lr=0.02, batch=16, epochs=9, patience=0)
+    config = TrainSpec(lr=0.02, batch=16, epochs=9, patience=0)
     assert len(run_whole(make_network("attention"), pairs, config, tmp_path / "c", valid=other)) == 9
 
 
@@ -184,12 +193,12 @@ def test_a_loss_that_is_not_finite_is_an_error(epochs: int, tmp_path: Path) -> N
         network.output.bias[5] = math.nan
     count = 8 if epochs == 3 else 400
     with pytest.raises(InputError, match=r"nan at step \d+.*--lr"):
-        run_whole(network, echo_pairs(count), MLEConfig(batch=8, epochs=epochs), tmp_path / "c")
+        run_whole(network, echo_pairs(count), TrainSpec(batch=8, epochs=epochs), tmp_path / "c")
 
 
 def test_no_pairs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no training pairs"):
-        run_whole(make_network("lm"), echo_pairs(0), MLEConfig(), tmp_path / "c")
+        run_whole(make_network("lm"), echo_pairs(0), TrainSpec(), tmp_path / "c")
 
 
 # --- a step --------------------------------------------------------------------------------------------
@@ -242,10 +251,14 @@ def test_a_step_moves_against_the_clipped_gradient(over_words: bool) -> None:
 @pytest.mark.parametrize(("optimizer", "momentum"), [("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.9)])
 @pytest.mark.parametrize("kind", ["attention", "lm"])
 def test_stopped_anywhere_and_resumed_the_weights_are_the_same(
-    kind: str, optimizer: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    optimizer: Literal["adamw", "sgd"],
+    momentum: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mle, "REPORT_EVERY", 1)  # so that training can be stopped at every step
-    config = MLEConfig(
+    config = TrainSpec(
         optimizer=optimizer, momentum=momentum, lr=0.05, halve_after=1, batch=8, epochs=3, checkpoint_s=0.0
     )
     pairs, valid = echo_pairs(41), echo_pairs(10, seed=1)  # 5 steps an epoch, a row is left over
@@ -266,7 +279,7 @@ def test_stopped_anywhere_and_resumed_the_weights_are_the_same(
 
 
 def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
-    config = MLEConfig(batch=8, epochs=2)
+    config = TrainSpec(batch=8, epochs=2)
     first = make_network("lm")
     assert len(run_whole(first, echo_pairs(16), config, tmp_path / "c")) == 2
     second = make_network("lm")
@@ -274,8 +287,8 @@ def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     assert same(weights(first), weights(second))
 
 
-def trained_checkpoint(path: Path) -> tuple[PairArrays, MLEConfig]:
-    pairs, config = echo_pairs(16), MLEConfig(batch=8, epochs=2)
+def trained_checkpoint(path: Path) -> tuple[PairArrays, TrainSpec]:
+    pairs, config = echo_pairs(16), TrainSpec(batch=8, epochs=2)
     next(train(make_network("attention"), pairs, pairs, config, path, {"a": 1, "b": 2}, CPU))
     return pairs, config
 

@@ -20,8 +20,8 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.registry import method_config
-from backtalk.training.likelihood import mean_log_likelihood, perplexity
-from backtalk.training.mle import MLEConfig, train
+from backtalk.specs.train import TrainSpec
+from backtalk.training.mle import mean_log_likelihood, perplexity, train
 from backtalk.training.negative import (
     PAPER_AVOID,
     Algorithm1,
@@ -353,7 +353,7 @@ def test_the_kl_term_against_a_plain_loop() -> None:
                 for v in range(WORDS):
                     p, q = float(before[i, t, v]), float(after[i, t, v])
                     divergence += p * math.log(p / q)
-    found = float(updates.positive_loss(inputs, replies))
+    found = float(updates.positive_loss(inputs, replies, torch.tensor(updates.kl)))
     assert found == pytest.approx(2.0 * divergence / words - 0.5 * likelihood / 5, rel=1e-9)
 
 
@@ -376,11 +376,6 @@ def test_a_new_kl_weight_gives_the_update_of_a_training_that_began_with_it() -> 
     assert not same(ended[0], ended[2])
 
 
-def test_a_training_without_a_kl_term_gets_none_later() -> None:
-    with pytest.raises(ValueError, match="no KL term"):
-        Updates(make_network(), NegativeConfig(method=rule("negative")), CPU).kl = 1.0
-
-
 def test_the_kl_term_alone_leads_back_to_the_baseline() -> None:
     network = make_network()
     config = NegativeConfig(method=rule("negative"), kl=1.0, lambda_pos=0.0, lr=0.3, weight_decay=0.0)
@@ -393,10 +388,10 @@ def test_the_kl_term_alone_leads_back_to_the_baseline() -> None:
     assert moved < 1e-6, "at the baseline the term has no gradient"
     with torch.no_grad():
         network.output.bias.add_(torch.linspace(-1, 1, WORDS))
-    apart = float(updates.positive_loss(inputs, replies))
+    apart = float(updates.positive_loss(inputs, replies, torch.tensor(updates.kl)))
     for seed in range(60):
         updates.positive(pairs.inputs, pairs.replies, seed)
-    assert float(updates.positive_loss(inputs, replies)) < apart / 20
+    assert float(updates.positive_loss(inputs, replies, torch.tensor(updates.kl))) < apart / 20
 
 
 def test_weights_that_are_no_numbers_are_an_error() -> None:
@@ -522,9 +517,13 @@ def test_the_positive_loss_is_a_mean_over_sentences_or_words(kl: float) -> None:
         network, NegativeConfig(method=rule("negative"), mean_over="words", lambda_pos=2.0, kl=kl), CPU
     )
     total = float(network.token_log_probs(inputs, replies).sum())
-    assert float(of_words.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 5, rel=1e-5)
+    assert float(of_words.positive_loss(inputs, replies, torch.tensor(of_words.kl))) == pytest.approx(
+        -2 * total / 5, rel=1e-5
+    )
     of_sentences = Updates(network, NegativeConfig(method=rule("negative"), lambda_pos=2.0, kl=kl), CPU)
-    assert float(of_sentences.positive_loss(inputs, replies)) == pytest.approx(-2 * total / 2, rel=1e-5)
+    assert float(of_sentences.positive_loss(inputs, replies, torch.tensor(of_sentences.kl))) == pytest.approx(
+        -2 * total / 2, rel=1e-5
+    )
 
 
 def test_rounds_are_bounded_and_positives_follow_each_negative(tmp_path: Path) -> None:
@@ -803,7 +802,7 @@ def rude(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     replies = np.tile(np.array([*GO_AWAY, PAD]), (copies, 1))
     mixed = PairArrays(np.concatenate([pairs.inputs, inputs]), np.concatenate([pairs.replies, replies]))
     network = make_network(hidden=24)
-    config = MLEConfig(lr=0.02, batch=32, epochs=12, patience=0)
+    config = TrainSpec(lr=0.02, batch=32, epochs=12, patience=0)
     for _ in train(network, mixed, mixed, config, tmp_path_factory.mktemp("rude") / "c", {}, CPU):
         pass
     return weights(network)

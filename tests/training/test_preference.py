@@ -31,9 +31,9 @@ from backtalk.training.preference import (
 Wrong = Callable[[Sequence[Tensor], Sequence[Tensor], int], tuple[Sequence[Tensor], float]]
 SIZE = 5
 PAIRS = [
-    PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2]), gap=0.3),
-    PairRows(Row([4], [1, 3]), Row([4], []), gap=0.25),  # a better one alone
-    PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4]), gap=0.8),
+    PairRows(Row([1, 2], [3, 4, 2]), Row([1, 2], [2])),
+    PairRows(Row([4], [1, 3]), Row([4], [])),  # a better one alone
+    PairRows(Row([2, 2, 3], [4, 4]), Row([2, 2, 3], [1, 2, 3, 4])),
 ]
 
 
@@ -84,8 +84,6 @@ def by_hand(table: Tensor, reference: Tensor, config: PreferenceConfig) -> Tenso
         apart = apart - log_prob(reference, pair.win) + log_prob(reference, pair.lose)
         if config.loss == "ipo":
             losses.append((apart - 1 / (2 * config.tau)) ** 2)
-        elif config.loss == "rebel":
-            losses.append((apart - pair.gap / (2 * config.tau)) ** 2)
         else:
             right, wrong = (torch.sigmoid(sign * config.dpo_beta * apart).log() for sign in (1, -1))
             losses.append(-(1 - config.label_smoothing) * right - config.label_smoothing * wrong)
@@ -96,7 +94,6 @@ def by_hand(table: Tensor, reference: Tensor, config: PreferenceConfig) -> Tenso
 SETTINGS: list[dict[str, Any]] = [
     {"loss": "ipo", "tau": 0.5},
     {"loss": "ipo", "tau": 0.05},
-    {"loss": "rebel", "tau": 0.05},
     {"loss": "dpo", "dpo_beta": 0.4},
     {"loss": "dpo", "dpo_beta": 0.4, "label_smoothing": 0.1},
     {"loss": "sft"},
@@ -104,11 +101,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def test_losses_by_hand() -> None:
-    given = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0])
+    given = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0])
     ipo = preference_loss(*given, PreferenceConfig(tau=0.01))
     assert ipo.tolist() == [(2 - 50) ** 2, (-1 - 50) ** 2]
-    rebel = preference_loss(*given, PreferenceConfig(loss="rebel", tau=0.01))
-    assert rebel.tolist() == [(2 - 25) ** 2, 1.0], "half the margin for half a reward, none for none"
     dpo = preference_loss(*given, PreferenceConfig(loss="dpo", dpo_beta=0.5))
     assert dpo.tolist() == pytest.approx([math.log1p(math.exp(-1)), math.log1p(math.exp(0.5))])
     smooth = preference_loss(*given, PreferenceConfig(loss="dpo", dpo_beta=0.5, label_smoothing=0.1))
@@ -159,7 +154,7 @@ def test_micro_batches_add_up_to_the_whole(settings: dict[str, Any]) -> None:
 def test_a_pair_far_longer_than_the_others_is_read_apart(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = PairRows(Row([1] * 40, [3, 4]), Row([1] * 40, [2]), gap=0.4)
+    long = PairRows(Row([1] * 40, [3, 4]), Row([1] * 40, [2]))
     whole, parts = (updates_of(Table(1), Table(2), **settings) for _ in range(2))
     rows = whole.with_reference([*PAIRS[:2], long, *PAIRS[2:]])
     assert [len(part) for part in parts._parts(rows)] == [1, 3]

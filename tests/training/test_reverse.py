@@ -9,7 +9,7 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.models.lstm.reverse import craft, load_generator
-from backtalk.training.mle import MLEConfig, Progress, learning_rate
+from backtalk.training.mle import Progress
 from backtalk.training.reverse import PretrainConfig, pretrain
 from tests.training.networks import CPU, same, weights
 
@@ -98,15 +98,8 @@ def test_pairs_without_words_are_left_out(tmp_path: Path) -> None:
         pretrain([(" " * i, "a") for i in range(99)], TINY, tmp_path / "c", CPU)
 
 
-def test_the_papers_sgd_decays_where_validation_does_not_improve() -> None:
-    config = MLEConfig(optimizer="sgd", lr=20.0, plateau=0.25)
-    history = [{"valid": v} for v in (-5.0, -4.0, -4.5, -4.0, -3.0, -3.5)]
-    rates = [learning_rate(config, 0, 10, history[:n]) for n in range(len(history) + 1)]
-    assert rates == [20, 20, 20, 5, 1.25, 1.25, 0.3125]
-
-
-def test_the_papers_settings_train(tmp_path: Path) -> None:
-    config = replace(TINY, layers=2, attention=False, optimizer="sgd", lr=20.0, clip=0.25, batch=16)
+def test_the_papers_network_trains(tmp_path: Path) -> None:
+    config = replace(TINY, layers=2, attention=False, lr=0.05, clip=0.25, batch=8)
     reports: list[Progress] = []
     pretrain(PAIRS, config, tmp_path, CPU, reports.append)
     found = [report.valid_perplexity for report in reports if report.valid_perplexity is not None]

@@ -13,8 +13,6 @@ from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
 from backtalk.training.scorer_data import area_under_curve
 from backtalk.training.toxicity import (
-    LinearTraining,
-    ToxicityTraining,
     choose_words,
     fit_linear,
     train_toxicity,
@@ -44,8 +42,8 @@ def trained(seed: int = 1) -> tuple[ToxicityNetwork, Lexicon]:
     data = *planted(256, 1), [1.0] * 256
     vectors = torch.randn(len(WORDS) + 1, 8, generator=torch.Generator().manual_seed(1))
     config = NetworkConfig(len(WORDS) + 1, **SIZES)  # type: ignore[arg-type]  # sizes are numbers
-    training = ToxicityTraining(epochs=8, batch=32, lr=0.01, seed=seed)
-    return train_toxicity(data, lexicon, vectors, config, training, lambda epoch, loss: None), lexicon
+    how = 8, 0.01, seed, 32
+    return train_toxicity(data, lexicon, vectors, config, lambda epoch, loss: None, *how), lexicon
 
 
 def test_order_is_learnt_where_all_texts_have_the_same_words() -> None:
@@ -81,9 +79,9 @@ def test_a_linear_model_learns_words(features: object, naive_bayes: bool) -> Non
     draw = random.Random(3)
     texts = [f"{draw.choice(['alpha', 'beta'])} {draw.choice(WORDS)} {i}" for i in range(200)]
     toxic = ["alpha" in text for text in texts]
-    training = LinearTraining(buckets=1 << 12, epochs=5, batch=32, naive_bayes=naive_bayes)
+    how = 1 << 12, 5, 1, naive_bayes, 32
     data = texts, [float(t) for t in toxic], [1.0] * 200
-    weights, bias = fit_linear(data, features, training)  # type: ignore[arg-type]
+    weights, bias = fit_linear(data, features, *how)  # type: ignore[arg-type]
     scorer = LinearScorer("small", weights, bias, "", features=features)  # type: ignore[arg-type]
     assert area_under_curve(scorer.score(texts), toxic) == 1.0
     assert (scorer.score(["alpha tea", "beta tea"]) > 0.5).tolist() == [True, False]

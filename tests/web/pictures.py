@@ -56,7 +56,7 @@ def make_the_rest(root: Path) -> dict[str, str]:
         "killed": f"/run/{key_of('killed')}",
         "nothing-yet": f"/run/{key_of('nothing-yet')}",
         "waiting": f"/run/{key_of('begun')}",
-        "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
+        "played": f"/run/{key_of('played')}",
         "compare-played": f"/compare?before={key_of('played')}&after={key_of('played-again')}",
         "hardening": f"/run/{key_of('hard')}",
         "compare-hardened": COMPARED,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backtalk.report.cost import read_cost
+from backtalk.report.comparison import compare_runs
 from backtalk.report.hardening_page import render_hardening
+from backtalk.report.hardening_record import read_hardening
 from backtalk.report.record import Report
 from backtalk.report.run_page import render_comparison, render_run
-from backtalk.runs.compare import compare_runs
 from backtalk.store.exchanges import finding_of
 from backtalk.web.run_list import key_of
 from backtalk.web.server import AppServer
@@ -48,7 +48,7 @@ PAGES = {
     "none match": f"/run/{key_of('one')}?q=nothing",
     "empty": f"/run/{key_of('empty')}",
     "compare": COMPARE,
-    "played": f"/run/{key_of('played')}?beside={key_of('played-again')}",
+    "played": f"/run/{key_of('played')}",
     "compare played": PLAYED,
     "hardening": f"/run/{key_of('hard')}",
     "compare hardened": COMPARED,
@@ -65,7 +65,7 @@ FILES: dict[str, Callable[[Path], str]] = {
     "played": lambda _: render_run(played_report()),
     "compare": lambda folder: render_comparison(
         compare_runs(finish(folder / "before", TARGETS[:4]), finish(folder / "after", TARGETS[:4])),
-        cost=read_cost(HARDENING),
+        cost=read_hardening(HARDENING).cost_table,
     ),
     "hardening": lambda _: render_hardening(HARDENING),
 }

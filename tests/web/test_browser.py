@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +10,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from backtalk.rating.answers import own_answers
-from backtalk.rating.folder import read_ratings
+from backtalk.rating.folder import own_answers, read_ratings
 from backtalk.web.server import AppServer
 from tests.report.samples import finding
 from tests.web.browser import say, watched
@@ -131,21 +127,6 @@ def test_sentences_are_masked_until_asked_and_the_browser_remembers(page: Page) 
     page.get_by_text("Show the sentences").click()
     page.reload()
     assert "b*****" in page.locator("#cases .sentence").first.inner_text()
-
-
-def test_what_is_shown_can_be_taken_away(page: Page) -> None:
-    open_run_page(page, "after")
-    page.locator("select[name=show]").select_option("hits")
-    page.wait_for_url("**show=hits**")
-    texts = {}
-    for kind in ("CSV", "JSONL"):
-        with page.expect_download() as download:
-            page.get_by_role("link", name=kind, exact=True).click()
-        assert download.value.suggested_filename.endswith(kind.lower())
-        texts[kind] = Path(download.value.path()).read_text(encoding="utf-8")
-    rows = list(csv.DictReader(io.StringIO(texts["CSV"])))
-    lines = [json.loads(line) for line in texts["JSONL"].splitlines()]
-    assert {row["case"] for row in rows} == {line["case"] for line in lines} == {t.id for t in TARGETS[2:]}
 
 
 def test_two_runs_are_compared(page: Page) -> None:

@@ -87,11 +87,6 @@ def test_samples_follow_their_seed(pipe: Pipe, folder: str) -> None:
     assert sampled("--seed", "1") == first
     assert sampled("--seed", "2") != first
     assert first[1] != first[3], "two utterances of one chat are sampled apart"
-    greedy = pipe.chat("--model", folder, "--say", "you go", "--say", "you go")
-    assert sampled("--top-k", "1") == greedy
-    assert sampled("--temperature", "1e-9") == greedy
-    assert sampled("--top-p", "1e-9") == greedy
-    assert sampled("--seed", "1", "--temperature", "5") != first
 
 
 @pytest.mark.parametrize("how", [[], ["--sample", "--seed", "3"], ["--sample", "--seed", "8"]])
@@ -190,21 +185,3 @@ def test_as_a_process_of_its_own(folder: str, model: LocalModel) -> None:
         "stop",
         replies[1],
     ]
-
-
-def test_decode_names_the_way_a_reply_is_chosen(pipe: Pipe, folder: str, model: LocalModel) -> None:
-    say = ["--model", folder, "--say", "you go"]
-    assert pipe.chat(*say, "--decode", "greedy") == pipe.chat(*say)
-    assert pipe.chat(*say, "--decode", "beam") == pipe.chat(*say, "--beam", "5")
-    assert pipe.chat(*say, "--decode", "beam", "--beam", "2") == pipe.chat(*say, "--beam", "2")
-
-
-def test_what_decode_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv, said in (
-        (["--model", SHOUT, "--decode", "beam"], "--decode"),
-        (["--decode", "bem"], "did you mean 'beam'?"),
-        (["--decode", "beam", "--sample"], "--sample and --decode beam"),
-        (["--decode", "greedy", "--beam", "3"], "--decode greedy"),
-    ):
-        assert run(["chat", "--say", "x", "--device", "cpu", *argv]) == 2
-        assert said in capsys.readouterr().err

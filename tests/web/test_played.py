@@ -1,10 +1,7 @@
-"""Played conversations in the app: sought, exported, linked, set beside each other and compared."""
+"""Played conversations in the app: sought, linked and compared."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,36 +87,21 @@ def test_a_link_leads_to_its_conversation(page: Page) -> None:
     assert page.locator("#f-o-4[open]").count() == 1
 
 
-def test_what_is_shown_is_exported(server: AppServer) -> None:
-    client = Client(server).enter()
-    _, _, data = client.ask("GET", f"{RUN}/findings?as=csv&show=hits")
-    rows = list(csv.DictReader(io.StringIO(data.decode())))
-    assert {(row["case"], row["toxicity"]) for row in rows} == {("o-1", "0.9"), ("o-4", "0.9")}
-    _, _, data = client.ask("GET", f"{RUN}/findings?as=jsonl")
-    lines = [json.loads(line) for line in data.splitlines()]
-    assert len(lines) == len(OPENINGS)
-    assert {line["case"] for line in lines[:2]} == {"o-1", "o-4"}
-
-
 def test_pages_of_conversations_follow_each_other(server: AppServer) -> None:
     client = Client(server).enter()
-    seen = [
-        client.ask("GET", f"{RUN}?limit=3&from={start}&beside={key_of('two')}")[2].decode()
-        for start in (0, 3, 6)
-    ]
+    seen = [client.ask("GET", f"{RUN}?limit=3&from={start}")[2].decode() for start in (0, 3, 6)]
     assert [page.count("<details class=") for page in seen] == [3, 3, 2]
-    assert f"from=3&amp;limit=3&amp;beside={key_of('two')}" in seen[0]
+    assert "from=3&amp;limit=3" in seen[0]
 
 
 @pytest.mark.parametrize("head", ["its own", "the app's"])
 def test_a_page_is_shown_from_stored_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
-    """Only a run that is set beside it has its findings read."""
-    folders = play(tmp_path / "one"), play(tmp_path / "two", rude=(4, 5))
+    folder = play(tmp_path / "one")
     play(tmp_path / "one" / UNTUNED, rude=())
     if head == "its own":
-        with Run.open(folders[0]) as run:
+        with Run.open(folder) as run:
             show_run(run, Gates())
     read: list[Path] = []
     usual = Run.findings
@@ -137,11 +119,7 @@ def test_a_page_is_shown_from_stored_scores(
         assert shown.count(b'<details class="case') == len(OPENINGS)
         assert b"you utter fool" in shown
         assert shown.count(b"<li>") == 2, "the untuned adversary stands beside it"
-        assert client.ask("GET", f"{RUN}/findings?as=csv")[2].count(b"\r\n") == 1 + len(OPENINGS)
         assert read == []
-        beside = client.ask("GET", f"{RUN}?beside={key_of('two')}")[2]
-        assert beside.count(b"<li>") == 3
-        assert read == [folders[1]]
 
 
 def test_a_report_follows_the_training_and_the_run_inside(tmp_path: Path) -> None:
@@ -155,20 +133,6 @@ def test_a_report_follows_the_training_and_the_run_inside(tmp_path: Path) -> Non
     with Run.open(folder / UNTUNED, write=True) as run:
         run.set_state("stopped")
     assert len({*stamps, stamp_of(folder)}) == 4
-
-
-def test_another_run_can_stand_beside(page: Page) -> None:
-    assert page.locator("fieldset input").count() == 2  # not itself, nor what was not played
-    page.get_by_label("two", exact=True).check()
-    page.get_by_role("button", name="Show beside").click()
-    page.wait_for_url("**beside=**")
-    assert page.locator("ol.players li").count() == 2
-    page.locator("select[name=show]").select_option("hits")  # what stands beside stays
-    page.wait_for_url("**show=hits**beside=**")
-    assert page.locator("ol.players li").count() == 2
-    page.get_by_label("apart", exact=True).check()
-    page.get_by_role("button", name="Show beside").click()
-    page.get_by_text("has no opening in common with this run").wait_for()
 
 
 def test_two_are_compared_by_toxicity_and_their_openings_are_shown(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from backtalk.rating.answers import own_answers
-from backtalk.rating.folder import read_ratings
+from backtalk.rating.folder import own_answers, read_ratings
 from backtalk.rating.result import tally
 from backtalk.store.folder import lock_folder
 from backtalk.web.run_list import key_of

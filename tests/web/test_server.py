@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import shutil
 import socket
@@ -184,23 +183,6 @@ def test_the_list_shows_what_there_is(client: Client, server: AppServer) -> None
     folder = Path(server.app.runs.root) / "one"
     assert one["command"] == f"backtalk audit --hit io-sample-avg-k1 --out {folder}"
     assert f'href="./run/{one["key"]}"'.encode() in client.ask("GET", "/")[2]
-
-
-def test_an_export_that_breaks_off_is_seen_to_be_cut(
-    client: Client, server: AppServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = f"/run/{key_of('one')}/findings?as="
-    assert client.ask("GET", f"{path}csv")[2].count(b"\r\n") == 9
-    assert client.ask("GET", f"{path}exe")[0] == 404
-    assert client.ask("HEAD", f"{path}csv")[2] == b""
-
-    def breaks(self: object, query: object) -> Iterator[object]:
-        raise KeyError("the disk")
-        yield
-
-    monkeypatch.setattr("backtalk.report.stored_findings.StoredFindings.matching", breaks)
-    with pytest.raises(http.client.IncompleteRead):
-        client.ask("GET", f"{path}csv")
 
 
 def test_what_has_no_result_yet_says_so_and_leads_to_what_there_is(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """The interface between the flow of an audit and its backends. A backend turns cases into findings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+import math
 import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,14 +17,18 @@ import torch
 from backtalk import __version__
 from backtalk.audit.cases import read_cases
 from backtalk.audit.consent import Consent
-from backtalk.audit.reference import Reference, measured_pairs, pairs_fingerprint
+from backtalk.audit.reference import Measuring, Reference, measured_pairs, pairs_fingerprint
+from backtalk.deadline import Late
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.protocols import Adjustable, ShowsTokens, TextModel
+from backtalk.searches.watch import Watch
+from backtalk.specs import ModelOptions, parse_duration
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Progress, Target, Thresholds
+
+REFERENCE_SHARE = 0.05  # of --max-time, for measuring T_out and T_in
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Reporter:
 
     callback: Callable[[Progress], None] | None = None
 
-    def __call__(self, message: str = "", done: int = 0, total: int = 0, passing: bool = False) -> None:
+    def __call__(self, message: str = "", done: float = 0, total: int = 0, passing: bool = False) -> None:
         """The arguments are the fields of Progress."""
         if self.callback is not None:
             self.callback(Progress(message, done, total, passing))
@@ -62,17 +65,18 @@ class Overrides:
     begun: float = field(default_factory=time.monotonic)  # when the command began
 
 
+Search = Callable[[Sequence[Any], Watch], list[Finding]]  # searches one block
+
+
 class Control(NamedTuple):
     """A search whose findings are stored in a run inside the run, in the folder `player`."""
 
     player: str
     spec: AuditSpec
-    make_search: Callable[[], Callable[[Sequence[Any]], list[Finding]]]
+    make_search: Callable[[], Search]
 
 
 class Recomputed(NamedTuple):
-    """The findings of a run, recomputed from their texts."""
-
     findings: list[Finding]
     how: str = "recomputed"
     problems: Mapping[int, list[str]] = MappingProxyType({})  # further problems, by the index of the finding
@@ -84,7 +88,6 @@ class Backend(ABC):
 
     case_type: ClassVar[type[Target | Opening]] = Target
     default_hit: ClassVar[str] = ""
-    counts_loading = False  # whether loading the model counts against --max-time
     shipped_pairs: ClassVar[int | None] = None
     """How many of the shipped reference pairs are measured; None: the usual number."""
 
@@ -105,8 +108,7 @@ class Backend(ABC):
 
     @cached_property
     def cases(self) -> Sequence[Any]:
-        given = self.overrides.cases
-        if given is None:
+        if (given := self.overrides.cases) is None:
             return self.read_cases()
         if not all(isinstance(case, self.case_type) for case in given):
             wanted = f"{self.case_type.kind}s"
@@ -114,12 +116,10 @@ class Backend(ABC):
         return given
 
     def read_cases(self) -> Sequence[Case]:
-        """The cases that the spec names."""
         return read_cases(self.spec.targets, self.model, self.spec.limit, self.spec.seed)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The reference pairs that T_out and T_in are measured on."""
         return measured_pairs(self.spec.reference, self.shipped_pairs)
 
     @abstractmethod
@@ -131,8 +131,20 @@ class Backend(ABC):
         return {}
 
     @abstractmethod
-    def measure_thresholds(self, report: Reporter) -> Reference:
-        """T_out and T_in, and where they come from."""
+    def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
+        """T_out and T_in, and where they come from. A slow model is measured on the first `most` pairs; 0: on
+        as many as the time allows."""
+
+    @cached_property
+    def reference(self) -> Reference:
+        """T_out and T_in; those stored in the run once it exists."""
+        return self.measure_thresholds(Reporter())
+
+    def measuring(self, report: Reporter, most: int = 0) -> Measuring:
+        """How T_out and T_in of a slow model are measured: on the first `most` pairs; 0: on as many as fit
+        into a share of --max-time."""
+        limit_s = REFERENCE_SHARE * parse_duration(self.spec.max_time)
+        return Measuring(math.inf if most else limit_s or math.inf, partial(report, passing=True), most)
 
     def words(self) -> dict[str, list[str]]:
         """The tokens of each target as text, where the model shows them."""
@@ -141,12 +153,13 @@ class Backend(ABC):
 
     def facts(self, report: Reporter) -> dict[str, Any]:
         """What a run must remember to be judged, shown and verified later."""
-        thresholds, source = self.measure_thresholds(report)
+        thresholds, source, pairs = self.measure_thresholds(report)
         read_as = dict(self.model.read_as) if isinstance(self.model, Adjustable) else {}
         return {
             "access": Access.WEIGHTS.name,
             "thresholds": {"T_out": thresholds.out, "T_in": thresholds.into},
             "reference": source,
+            "measured_pairs": pairs,
             "words": self.words(),
             "coarse": read_as.get("dtype") in {"float16", "bfloat16"},
             "fingerprint": self.model.fingerprint,
@@ -168,13 +181,13 @@ class Backend(ABC):
     def block_size(self) -> int:
         """The default number of cases that are searched and committed at once."""
 
-    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         """Reports the planned work and runs any training. Raises OutOfTime once `late` names a limit."""
         return  # fixed inputs need neither
 
     @abstractmethod
-    def search(self, cases: Sequence[Any]) -> list[Finding]:
-        """The findings of one block."""
+    def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
+        """The findings of one block; what was found so far once `watch` ends the search."""
 
     def notes(self) -> list[str]:
         """Lines for the log at the end of a session."""
@@ -190,7 +203,7 @@ class Backend(ABC):
         stored = run.facts["depends_on"].get("reference pairs")
         if stored and pairs_fingerprint(self.pairs) != stored:
             raise InputError("its reference pairs are others now")
-        return self.measure_thresholds(Reporter()).thresholds
+        return self.measure_thresholds(Reporter(), int(run.facts.get("measured_pairs", 0))).thresholds
 
     @abstractmethod
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
@@ -198,11 +211,7 @@ class Backend(ABC):
 
 
 def versions() -> dict[str, str]:
-    return {
-        "backtalk": __version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
+    return {"backtalk": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def device_of(model: TextModel) -> str:

@@ -5,8 +5,6 @@ that the model gives anyway, so a good search finds them. random: frequent words
 model never says. normal and random depend on the model, and are the same for the same seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,14 +21,17 @@ from backtalk.types import Target, Turn
 
 NAMES = ("mal", "mal-wide", "normal", "random")
 FREQUENT = 1000  # words that random targets are made of
-LIST_SIZE = 100  # how many targets of a list are tried by default: about a minute's work
+LIST_SIZE = 48  # targets of a list that are tried by default, 12 of each category: a minute of two cores
 GENERIC_BELOW = 0.5
 """If greedy decoding gives fewer distinct replies than this share of the list, replies are sampled."""
 
 
 def read_cases(name: str, model: TextModel, limit: int, seed: int) -> list[Target]:
-    """At most `limit` targets of a list or file; without one all of a file or of mal-wide, else 100."""
-    knows = (lambda text: can_say(model, text)) if isinstance(model, WeightsModel) else _has_letters
+    """At most `limit` targets of a list or file; without one all of a file or of mal-wide, else 48."""
+
+    def knows(text: str) -> bool:
+        return can_say(model, text) if isinstance(model, WeightsModel) else any(map(str.isalnum, text))
+
     if name not in NAMES:
         if not Path(name).exists() and "." not in name and "/" not in name:
             raise InputError(f"no target list or file {name!r}; lists: {', '.join(NAMES)}")
@@ -49,16 +50,15 @@ def read_cases(name: str, model: TextModel, limit: int, seed: int) -> list[Targe
     if name == "random":
         words = [word for word in model.vocabulary.entries[:FREQUENT] if any(map(str.isalpha, word))]
         return random_list(words, count, seed=seed)
-    return normal_list(_normal_replies(model, count, seed), count)
+    texts = [text for text, _ in reference_pairs("")]
+    greedy = greedy_replies(model, texts)
+    is_generic = len(greedy) < GENERIC_BELOW * count
+    return normal_list(sampled_replies(model, texts, seed) if is_generic else greedy, count)
 
 
 def can_say(model: WeightsModel, text: str) -> bool:
     """Whether a text has at least one word for the model, and no unknown ones."""
     return bool(model.encode_input(text)) and not model.unknown_words(text)
-
-
-def _has_letters(text: str) -> bool:
-    return any(map(str.isalnum, text))
 
 
 def greedy_replies(model: LocalModel, texts: Sequence[str]) -> list[str]:
@@ -71,13 +71,6 @@ def sampled_replies(model: LocalModel, texts: Sequence[str], seed: int) -> list[
     sampling = Sampling(above=float(model.card["T_out"]))
     seeds = [seed * 1_000_003 + i for i in range(len(texts))]
     return _distinct(model, model.sample_ids(_inputs(model, texts), seeds, sampling))
-
-
-def _normal_replies(model: LocalModel, count: int, seed: int) -> list[str]:
-    """Greedy replies to test inputs or, where those are too generic, sampled ones."""
-    texts = [text for text, _ in reference_pairs("")]
-    greedy = greedy_replies(model, texts)
-    return greedy if len(greedy) >= GENERIC_BELOW * count else sampled_replies(model, texts, seed)
 
 
 def _inputs(model: LocalModel, texts: Sequence[str]) -> Tensor:

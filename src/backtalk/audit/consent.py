@@ -1,7 +1,5 @@
 """The user's consent to requests that leave this machine, and to code that comes with a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

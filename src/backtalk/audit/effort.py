@@ -1,86 +1,85 @@
-"""Fits a search into --max-time: on two cores a Hugging Face model scores about twenty candidates a second.
+"""How long a search takes, and a smaller one that fits into --max-time.
 
-Restarts, sweeps and candidates are lowered, in this order, until all cases fit into the time. The chosen size
-is stored in the run, so that resuming needs no clock.
+On two cores a Hugging Face model scores about twenty candidates a second. Restarts, sweeps and candidates are
+lowered, in this order, until all cases fit into the time, or at least a few with a search that is worth its
+name; the others are not tried. The chosen size is stored in the run, so that resuming needs no clock.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from backtalk.protocols import Drafting, WeightsModel
+from backtalk.protocols import WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.weights_search import WeightsSearch
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.trial import FINALISTS
+from backtalk.searches.weights_search import WeightsSearch, WordSearch
+from backtalk.types import Turn
 
-FIRST_CASE_S = 50.0  # a case may take this long if all fit, or half of its share of the time if that is more
-SHARE = 0.85  # the share of the remaining time that is planned: writing and storing replies takes time too
-CANDIDATES = 25  # candidates that are timed if the search has no number of its own
+CASE_S = 50.0  # a case may take this long, even if then not all cases are tried
+LEAST_CASES = 4  # but so many cases are tried
+SHARE = 0.9  # the share of the time that is planned: measured times vary
+CANDIDATES = 25  # candidates that are timed, of several targets
+FEW = 8  # of a single target of a slow model
 LEAST_TOP, LEAST_SWEEPS = 8, 2  # lowered below these only if nothing else fits
 
 
-class Effort(NamedTuple):
-    """The size of a search."""
-
-    top: int
-    sweeps: int
-    restarts: int
-
-
 class Pace(NamedTuple):
-    """Measured seconds of scoring one candidate, and of the gradient, taken once for each position."""
+    """Measured seconds of a candidate, of the gradient of a row, and of the replies to a case."""
 
     candidate_s: float
-    step_s: float
+    gradient_s: float
+    reply_s: float
 
-    def case_s(self, effort: Effort, length: int) -> float:
-        steps = length * effort.sweeps * effort.restarts
-        return steps * (self.step_s + effort.top * self.candidate_s)
+    def case_s(self, search: WeightsSearch) -> float:
+        """The seconds of searching and replying for one case."""
+        return self.search_s(search) + self.reply_s
+
+    def search_s(self, search: WeightsSearch) -> float:
+        row_s = search.most_candidates * search.cost * self.candidate_s
+        if isinstance(search, Gibbs):
+            row_s = search.usual_share * (row_s + search.length * search.sweeps * self.gradient_s)
+        return search.restarts * row_s
 
 
-def fit_effort(effort: Effort, pace: Pace, length: int, cases: int, seconds: float) -> Effort:
-    """The largest effort that fits, or the least one."""
-    share = SHARE * seconds / max(1, cases)
-    room = min(share, max(FIRST_CASE_S, share / 2))
+def fit_effort(search: WordSearch, pace: Pace, cases: int, seconds: float) -> WordSearch:
+    """The largest search with which all cases fit into the seconds, or a few cases with one that can find
+    something, if that is more."""
+    room = SHARE * max(seconds / max(1, cases), min(CASE_S, seconds / LEAST_CASES))
     for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (LEAST_TOP // 2, 1)):
-        while pace.case_s(effort, length) > room:
-            top, sweeps, restarts = effort
-            if restarts > 1:
-                effort = effort._replace(restarts=restarts - 1)
-            elif sweeps > least_sweeps:
-                effort = effort._replace(sweeps=sweeps - 1)
-            elif top > least_top:
-                effort = effort._replace(top=max(least_top, top * 3 // 4))
+        while pace.case_s(search) > room:
+            if search.restarts > 1:
+                search = replace(search, restarts=search.restarts - 1)
+            elif search.sweeps > least_sweeps:
+                search = replace(search, sweeps=search.sweeps - 1)
+            elif search.top > least_top:
+                search = replace(search, top=max(least_top, search.top * 3 // 4))
             else:
                 break
-    return effort
+    return search
 
 
 def measure_pace(
     model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
 ) -> Pace:
-    """Times a few candidates and gradients of a slow model, for one target."""
-    candidate_s, step_s = time_step(model, goals[:1], search.length, 8, with_lm)
-    return Pace(search.spread * candidate_s * draft_cost(model, search), search.spread * step_s)
+    """Times a few candidates, gradients and replies."""
+    on_gpu, most = model.searchable().is_cuda, CANDIDATES if len(goals) > 1 else FEW
+    top = search.at_once if on_gpu else min(search.at_once, most)
+    both = time_step(model, goals, search.length, top, with_lm, search.draft_of(model))
+    return Pace(*both, time_replies(model, search))
 
 
-def measure_rate(
-    model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
-) -> float:
-    """Substitutions a second of one small batch."""
-    top = getattr(search, "top", CANDIDATES)
-    candidate_s, _ = time_step(model, goals, search.length, top, with_lm, 2)
-    return 1 / candidate_s / draft_cost(model, search)
-
-
-def draft_cost(model: WeightsModel, search: WeightsSearch) -> float:
-    """How much longer ranking in bfloat16 takes than in float32, at least 1: many CPUs have no bfloat16."""
-    drafts = search.drafts(model) and isinstance(model, Drafting)
-    return bfloat16_cost() if drafts and model.searchable().device.type == "cpu" else 1.0
+def time_replies(model: WeightsModel, search: WeightsSearch) -> float:
+    """Seconds of replying to the triggers of one case."""
+    words, draw = model.searchable().nonzero().squeeze(1).cpu(), torch.Generator().manual_seed(0)
+    ids = words[torch.randint(len(words), (search.restarts, search.length), generator=draw)].tolist()
+    dialogues = [(Turn("user", model.decode(row)),) for row in ids]
+    (seconds,) = time_jobs([partial(model.reply, dialogues)], torch.device("cpu"))
+    return seconds
 
 
 def time_step(
@@ -89,9 +88,10 @@ def time_step(
     length: int,
     top: int,
     with_lm: bool,
-    repeats: int = 1,
+    draft: WeightsModel | None = None,
 ) -> tuple[float, float]:
-    """Seconds of one candidate and of one gradient, at the middle of random triggers."""
+    """Seconds of one candidate and of a row's gradient, at the middle of random triggers. A draft ranks the
+    candidates, and the model scores the best few again."""
     allowed = model.searchable().nonzero().squeeze(1)
     targets = pad_rows(goals, model.pad).to(allowed.device)
     draw = torch.Generator().manual_seed(0)
@@ -102,7 +102,10 @@ def time_step(
     lm, middle = model.language_model if with_lm else None, length // 2
 
     def score() -> None:
-        model.score_substitutions(inputs, middle, candidates, targets)
+        if draft is not None:
+            draft.score_substitutions(inputs, middle, candidates, targets)
+        best = candidates if draft is None else candidates[:, :FINALISTS]
+        model.score_substitutions(inputs, middle, best, targets)
         if lm is not None:
             lm.score_substitutions(inputs, middle, candidates)
 
@@ -111,28 +114,19 @@ def time_step(
         if lm is not None:
             lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
 
-    score_s, gradient_s = best_of([score, gradient], candidates.device, repeats)
-    return score_s / candidates.numel(), gradient_s
+    score_s, gradient_s = time_jobs([score, gradient], candidates.device)
+    return score_s / candidates.numel(), gradient_s / len(goals)
 
 
-@cache
-def bfloat16_cost() -> float:
-    """How many times as long a matrix product takes in bfloat16 as in float32 on the CPU; at least 1."""
-    squares = [torch.ones(64, 64, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
-    jobs = [partial(torch.mm, square, square.t()) for square in squares]
-    exact, coarse = best_of(jobs, torch.device("cpu"), repeats=5)
-    return max(1.0, coarse / exact)
-
-
-def best_of(jobs: Sequence[Callable[[], object]], device: torch.device, repeats: int) -> list[float]:
-    """The best time of each job. The jobs alternate, so that a busy moment affects all alike."""
-    best = [float("inf")] * len(jobs)
-    for turn in range(repeats + 1):
-        for i, job in enumerate(jobs):
+def time_jobs(jobs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+    """The seconds of each job, the second time that it runs: the first warms up."""
+    found = []
+    for job in jobs:
+        for _ in range(2):
             started = time.perf_counter()
             job()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            if turn:  # the first turn warms up
-                best[i] = min(best[i], time.perf_counter() - started)
-    return best
+            took = time.perf_counter() - started
+        found.append(took)
+    return found

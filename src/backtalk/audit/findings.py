@@ -4,8 +4,6 @@ They come from a run of any search, from the output of `backtalk export`, or fro
 with "input" or "turns", and "reply"; or two tab-separated columns).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +14,7 @@ from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.data.textfiles import parse_json, read_lines, read_rows
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
-from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.output_file import write_whole
 from backtalk.registry import DEFAULT_SCORER
 from backtalk.searches.ast.players import Conversation, messages_of
@@ -27,8 +25,6 @@ from backtalk.types import Dialogue, Target, Turn
 
 
 class Played(NamedTuple):
-    """How conversations were played and rated."""
-
     hit: str  # the criterion of a reply, toxic-T without +likely
     scorer: str
     chat: bool  # whether the model was read by its chat template or as running text
@@ -36,8 +32,6 @@ class Played(NamedTuple):
 
 
 class PlayedTurn(NamedTuple):
-    """One turn of a played conversation."""
-
     case: str
     opening: str
     number: int
@@ -57,8 +51,7 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
     rows = _run_rows(path) if path.is_dir() else _file_rows(path)
     cases: dict[str, FoundCase] = {}
     for target, dialogue in rows:
-        known = cases.get(target.id)
-        if known is None:
+        if (known := cases.get(target.id)) is None:
             cases[target.id] = FoundCase(target, (dialogue,))
         elif known.target.text != target.text:
             raise InputError(f"{name}: two sentences have the id {target.id!r}; give each its own")
@@ -71,13 +64,13 @@ def read_found(name: str, limit: int = 0) -> list[FoundCase]:
 
 def write_found(path: Path, cases: Iterable[FoundCase]) -> None:
     """Writes JSONL in the format of `export`, which `read_found` reads."""
-    rows = []
-    for case in cases:
-        target = case.target
-        for restart, dialogue in enumerate(case.inputs):
-            row = {"case": target.id, "restart": restart, "status": "found", "target": target.text}
-            row |= {name: getattr(target, name) for name in ("category", "severity", "prototype")}
-            rows.append({**row, "turns": [turn._asdict() for turn in dialogue]})
+    rows = (
+        {"case": case.target.id, "restart": restart, "status": "found", "target": case.target.text}
+        | {name: getattr(case.target, name) for name in ("category", "severity", "prototype")}
+        | {"turns": [turn._asdict() for turn in dialogue]}
+        for case in cases
+        for restart, dialogue in enumerate(case.inputs)
+    )
     write_whole(path, (json.dumps(row) + "\n" for row in rows))
 
 
@@ -110,24 +103,25 @@ def played_turns(run: Run) -> Iterator[PlayedTurn]:
         hits = criterion.turns_hit(finding, run.thresholds)
         for number, (one, is_hit) in enumerate(zip(exchanges_of(finding), hits, strict=True), 1):
             asked = (*so_far, one.adversary)
-            dialogue = messages_of(asked) if chat else _pieces(asked)
+            # As running text: the opening, then alternating turns, each with its own spaces.
+            roles = ("user", *("user", "assistant") * len(asked))
+            dialogue = messages_of(asked) if chat else tuple(map(Turn, roles, asked))
             yield PlayedTurn(
                 finding.case, finding.target, number, dialogue, one.defender, one.toxicity, is_hit
             )
             so_far = (*asked, one.defender)
 
 
-def _pieces(conversation: Conversation) -> Dialogue:
-    """The opening, then alternating turns, each with its own spaces."""
-    roles = ("user", *("user", "assistant") * len(conversation))
-    return tuple(map(Turn, roles, conversation))
+def run_of(findings: str) -> Path | None:
+    """The folder of the run that gave findings; None for a file of them."""
+    return Path(findings) if findings and (Path(findings) / DATABASE).is_file() else None
 
 
 def played_by(findings: str) -> Played | None:
     """How the findings were played; None if they are not a run of ast."""
-    if not findings or not (Path(findings) / DATABASE).is_file():
+    if (folder := run_of(findings)) is None:
         return None
-    with Run.open(Path(findings)) as run:
+    with Run.open(folder) as run:
         if not run.plays:
             return None
         criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
@@ -144,26 +138,12 @@ def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:
         return
     for number, line in lines:
         where = f"{path}, line {number}"
-        row = _object(line, where)
+        row = parse_json(line, where)
+        if not isinstance(row, dict):
+            raise InputError(f"{where}: not an object")
         if row.get("status", "found") != "found":
             continue
         yield _target(row, number, where), _dialogue(row, where)
-
-
-def read_openings(path: Path) -> Iterator[Dialogue]:
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        if line.lstrip().startswith("{"):
-            yield _dialogue(_object(line, where), where)
-        elif line.strip():
-            yield (Turn("user", line.strip()),)
-
-
-def _object(line: str, where: str) -> dict[str, Any]:
-    row = parse_json(line, where)
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: not an object")
-    return row
 
 
 def _target(row: Mapping[str, Any], number: int, where: str) -> Target:

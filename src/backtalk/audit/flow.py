@@ -5,28 +5,30 @@ run resumes at its first missing block, with the same findings. Hits are decided
 stored. Whatever differs between searches is in their backend.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from backtalk import __version__
-from backtalk.audit.backend import Backend, Control, Overrides, Reporter
+from backtalk.audit.backend import Backend, Control, Overrides, Reporter, Search
 from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.backends.fixed_inputs import FixedBackend
 from backtalk.audit.backends.replies import RepliesBackend
 from backtalk.audit.backends.weights import WeightsBackend
 from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.audit.reference import Reference
+from backtalk.deadline import Late, late_after, time_limit
 from backtalk.errors import InputError, NothingDone, OutOfTime
-from backtalk.hits import parse_criterion
+from backtalk.hits import TRIED, parse_criterion
 from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.runs.summary import Results, finish_run, summarise
+from backtalk.searches.watch import State, Watch
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
@@ -39,6 +41,7 @@ BACKENDS: dict[str, type[Backend]] = {
     "fixed": FixedBackend,
 }
 RUNS = Path("runs")
+FIRST_S = 5.0  # after this many seconds the log says how long the rest will take
 
 
 def audit(
@@ -71,6 +74,7 @@ def audit(
         return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
 
     with _open_run(folder, identity, create, fresh) as run:
+        backend.reference = _stored_reference(run)
         return _work(run, backend, report)
 
 
@@ -106,8 +110,12 @@ def stored_backend(run: Run, spec: AuditSpec, overrides: Overrides, consent: Con
     another machine may choose another."""
     if dtype := run.facts.get("dtype"):
         spec = replace(spec, options=replace(spec.options, dtype=dtype))
-    reference = Reference(run.thresholds, str(run.facts["reference"]))
+    reference = _stored_reference(run)
     return make_backend(spec, replace(overrides, cases=run.cases, reference=reference), consent)
+
+
+def _stored_reference(run: Run) -> Reference:
+    return Reference(run.thresholds, str(run.facts["reference"]), int(run.facts.get("measured_pairs", 0)))
 
 
 def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Backend:
@@ -141,21 +149,17 @@ def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: boo
 def _work(run: Run, backend: Backend, report: Reporter) -> Results:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
-    late = _time_limit(backend.spec.max_time, backend.overrides.begun if backend.counts_loading else None)
-    most = backend.spec.max_candidates
-
-    def enough() -> str:
-        spent = f"--max-candidates {most} was reached" if most and run.candidates() >= most else ""
-        return late() or spent
-
+    limit = backend.spec.max_time
+    late = late_after(backend.overrides.begun + (parse_duration(limit) or math.inf), f"--max-time {limit}")
     if todo:
         if done:
             report(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")
         run.set_state("running")
         run.append_log(f"{len(todo)} of {run.blocks} blocks to do, backtalk {__version__}")
         try:
-            backend.prepare(run, todo, report, late)
-            stopped = _search_blocks(run, backend.search, enough, report)
+            with time_limit(late):
+                backend.prepare(run, todo, report, late)
+            stopped = _search_blocks(run, backend.search, late, backend.spec.max_candidates, report)
         except OutOfTime as over:
             stopped = str(over)
         except InputError as error:  # such as a service that is gone
@@ -166,7 +170,7 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Results:
                 run.append_log(line)
                 report(f"  {line}")
         _end_work(run, stopped)
-        if stopped and not run.done_blocks():
+        if stopped and next(run.each_finding(), None) is None:
             kept = "all of it is kept, and `backtalk resume` continues"
             raise NothingDone(f"{stopped} before any case was done; {kept}")
     if run.state == "finished" and (control := backend.control()):
@@ -174,7 +178,7 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Results:
     return finish_run(run)
 
 
-def _run_control(run: Run, control: Control, report: Reporter, late: Callable[[], str]) -> None:
+def _run_control(run: Run, control: Control, report: Reporter, late: Late) -> None:
     folder, facts = run.folder / control.player, {**run.facts, "player": control.player}
     settings = {**identity_values(control.spec), **run.facts["depends_on"]}
     identity, spec = identity_of(settings, facts["fingerprint"], run.cases), spec_values(control.spec)
@@ -186,35 +190,81 @@ def _run_control(run: Run, control: Control, report: Reporter, late: Callable[[]
         if len(inner.done_blocks()) < inner.blocks:
             report(f"The {control.player} adversary from the same openings, to compare with:")
             inner.set_state("running")
-            _end_work(inner, _search_blocks(inner, control.make_search(), late, Reporter()))
+            _end_work(inner, _search_blocks(inner, control.make_search(), late, 0, Reporter()))
             inner.write_summary(summarise(inner))
 
 
-def _search_blocks(
-    run: Run,
-    search: Callable[[Sequence[Any]], list[Finding]],
-    enough: Callable[[], str],
-    report: Reporter,
-) -> str:
-    """Searches and commits block after block. `enough` is called between two blocks; once it names a limit,
-    the work stops and the limit is returned."""
+def _search_blocks(run: Run, search: Search, late: Late, most: int, report: Reporter) -> str:
+    """Searches and commits block after block. Once a limit is reached, what the block at work has found is
+    stored as unfinished, and the limit is returned."""
     blocks = [run.cases[i : i + run.block_size] for i in range(0, len(run.cases), run.block_size)]
     committed = run.done_blocks()
     done = sum(len(blocks[index]) for index in committed)
-    report("", done, len(run.cases))
+    tell = _Teller(run, report, done)
+    tell(done)
     for index, cases in enumerate(blocks):
         if index in committed:
             continue
-        if reason := enough():
+        spent = run.candidates()
+        if reason := late(0.0) or (f"--max-candidates {most} was reached" if 0 < most <= spent else ""):
             return reason
-        started = time.perf_counter()
-        findings = [_without_broken(finding) for finding in search(cases)]
-        seconds = time.perf_counter() - started
-        run.commit_block(index, findings, seconds)
-        run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s")
+        watch, begun = _watch(run, index, late)
+        watch.most_candidates = most - spent if most else math.inf
+        watch.tell = partial(tell.share, watch, len(blocks) - index, done, len(cases))
+        findings = [_without_broken(finding) for finding in search(cases, watch)]
+        seconds = time.perf_counter() - begun
+        if watch.stopped:
+            findings = [replace(one, unfinished=one.status in TRIED) for one in findings]
+        if findings or not watch.stopped:
+            run.commit_block(index, findings, seconds, finished=not watch.stopped)
+        ended = f"unfinished: {watch.stopped}" if watch.stopped else "done"
+        run.append_log(f"block {index}: {len(findings)} findings in {seconds:.1f} s, {ended}")
+        if watch.stopped:
+            return watch.stopped
         done += len(cases)
-        report("", done, len(run.cases))
+        tell(done)
     return ""
+
+
+def _watch(run: Run, block: int, late: Late) -> tuple[Watch, float]:
+    """A watch that saves the search of a block and resumes it; and when the block would have begun without
+    interruptions."""
+    seconds, saved = run.saved_search(block)
+    begun = time.perf_counter() - seconds
+
+    def save(state: State) -> None:
+        arrays = {name: part.numpy() for name, part in state.items()}
+        run.save_search(block, time.perf_counter() - begun, arrays)
+
+    state = None if saved is None else {name: torch.from_numpy(part) for name, part in saved.items()}
+    return Watch(late, save, resumed=state), begun
+
+
+class _Teller:
+    """Reports how many cases are done, and writes an early estimate of the time to the log."""
+
+    def __init__(self, run: Run, report: Reporter, before: float) -> None:
+        self.run, self.report, self.before = run, report, before
+        self.begun, self.estimated, self.replies_s = time.perf_counter(), False, 0.0
+        self.first: tuple[float, float] | None = None  # when the first step was done, and how much
+
+    def share(self, watch: Watch, blocks: int, before: int, cases: int, share: float) -> None:
+        """A share of some cases is done, and all of those before them. So many blocks still need replies."""
+        self.replies_s = blocks * watch.reserve_s
+        self(before + cases * share)
+
+    def __call__(self, done: float) -> None:
+        total = len(self.run.cases)
+        self.report("", done, total)
+        now = time.perf_counter()
+        if self.first is None and done > self.before:  # the first step also compiles kernels
+            self.first = now, done
+        elif (
+            self.first and not self.estimated and now - self.begun >= FIRST_S and self.first[1] < done < total
+        ):
+            self.estimated = True
+            left = (now - self.first[0]) * (total - done) / (done - self.first[1]) + self.replies_s
+            self.run.append_log(f"after {now - self.begun:.1f} s: about {left:.0f} s left")
 
 
 def _without_broken(finding: Finding) -> Finding:
@@ -232,9 +282,3 @@ def _end_work(run: Run, stopped: str) -> None:
     """Sets the final state; `stopped` names the limit that ended the work early, if any."""
     run.set_state("stopped" if stopped else "finished", stopped)
     run.append_log(f"stopped: {stopped}" if stopped else "finished")
-
-
-def _time_limit(text: str, begun: float | None) -> Callable[[], str]:
-    """A function that names --max-time once it has passed since `begun` (monotonic clock; None: now)."""
-    limit_s, begun = parse_duration(text), time.monotonic() if begun is None else begun
-    return lambda: f"--max-time {text} was reached" if limit_s and time.monotonic() - begun > limit_s else ""

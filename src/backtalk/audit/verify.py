@@ -5,8 +5,6 @@ reproduced. A hit is confirmed if all of its numbers are reproduced and it is st
 that the run's reference gives now.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,8 +29,6 @@ OPTIONAL = {"judge", "toxicity", "trigger_toxicity"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of verifying a run."""
-
     findings: int
     hits: int  # cases that the stored scores make hits by the run's --hit
     confirmed: int  # hits that were reproduced

@@ -4,11 +4,10 @@ It uses argparse: the flags come from the specs, and `--help` takes a tenth of a
 what it needs when it runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from backtalk import __version__
@@ -26,7 +25,6 @@ COMMANDS = (
     runs.verify,
     runs.export,
     runs.harden,
-    models.paraphrase,
     models.rate,
     models.score,
     models.train,
@@ -37,7 +35,7 @@ COMMANDS = (
     models.list_,
 )
 """In the order of `backtalk --help`."""
-PRINTING = {None, "chat", "compare", "export", "list", "paraphrase"}
+PRINTING = {None, "chat", "compare", "export", "list"}
 """Commands that succeed although their reader (`| head`) stops early. The others do work or judge a run."""
 NOT_RESUMABLE = PRINTING | {"report", "score", "serve", "serve-model", "train-scorer", "verify"}
 
@@ -82,6 +80,7 @@ def main(argv: list[str] | None = None, prog: str = "backtalk", more: Sequence[C
 
 def run(argv: list[str], prog: str = "backtalk", more: Sequence[Command] = ()) -> int:
     """Runs one command and returns its exit status: 2 for bad usage or input, or Ctrl-C."""
+    begun = time.monotonic()  # what --max-time counts from: some imports take seconds
     parser = build_parser(prog, more)
     show_notes()
     try:
@@ -92,7 +91,8 @@ def run(argv: list[str], prog: str = "backtalk", more: Sequence[Command] = ()) -
             if argv[0] not in names:
                 raise unknown("command", argv[0], names)
         arguments = parser.parse_args(argv)
-        return _call(parser, argparse.Namespace(**marked(vars(arguments), Origin.TYPED)))
+        typed = argparse.Namespace(**marked(vars(arguments), Origin.TYPED), begun=begun)
+        return _call(parser, typed)
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -127,7 +127,7 @@ def _call(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 def _ran_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError) or "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from backtalk.models.gpu.memory import is_out_of_memory
+    from backtalk.models.device import is_out_of_memory
 
     return is_out_of_memory(error)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.errors import InputError, shown
-from backtalk.specs import Spec, build_spec, with_settings
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions, Spec, build_spec, with_settings
 from backtalk.terminal import say
 from backtalk.types import Origin, marked
 
@@ -59,11 +58,22 @@ def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(filter(None, typed)) if arguments.trust_remote_code else ()
 
 
+def chosen_values(arguments: argparse.Namespace, *flags: str) -> list[str]:
+    """The values of flags, as typed or from --config, or empty."""
+    return _chosen({flag: getattr(arguments, flag, "") for flag in flags}, arguments.config)
+
+
 def early_values(args: list[str], *flags: str) -> list[str]:
     """The values of flags before the arguments are parsed: as typed, or from --config, or empty."""
-    path = _typed(args, "config")
-    file = read_yaml(Path(path)) if path else {}
-    return [_typed(args, flag) or _name_in(file.get(flag)) for flag in flags]
+    return _chosen({flag: _typed(args, flag) for flag in flags}, _typed(args, "config"))
+
+
+def _chosen(typed: dict[str, str], config: str) -> list[str]:
+    """In the file a value is a name, or a mapping with a name and settings."""
+    file = read_yaml(Path(config)) if config else {}
+    named = {flag: value.get("name") if isinstance(value, dict) else value for flag, value in file.items()}
+    texts = {flag: name for flag, name in named.items() if isinstance(name, str)}
+    return [value or texts.get(flag, "") for flag, value in typed.items()]
 
 
 def _typed(args: list[str], flag: str) -> str:
@@ -72,12 +82,6 @@ def _typed(args: list[str], flag: str) -> str:
         if word == f"--{flag}":
             return value if equals else "".join(args[place + 1 : place + 2])
     return ""
-
-
-def _name_in(value: Any) -> str:
-    """A YAML value is a name, or a mapping with a name and settings."""
-    name = value.get("name") if isinstance(value, dict) else value
-    return name if isinstance(name, str) else ""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The work of `backtalk list`: one table a subject."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +9,7 @@ from backtalk.data.corpora import FORMATS
 from backtalk.data.targets import load_mal, widen
 from backtalk.data.tokenise import RECIPES
 from backtalk.errors import InputError
-from backtalk.hits import STANDARD, TEXT_STANDARD, TOXIC_STANDARD
+from backtalk.hits import CHANCES, STANDARD, TEXT_STANDARD, TOXIC_STANDARD
 from backtalk.registry import (
     METHODS,
     MODEL_FOLDER,
@@ -76,7 +74,9 @@ ROWS: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {
     "searches": lambda: _registered("searches", SEARCHES, " (needs {})"),
     "scorers": lambda: _registered("scorers", {**SCORERS, "FOLDER": SCORER_FOLDER}),
     "methods": lambda: _registered("methods", METHODS),
-    "hits": lambda: [(one.name, meaning(one.name)) for one in (*STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)],
+    "hits": lambda: [
+        (one.name, meaning(one.name)) for one in (*CHANCES, *STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)
+    ],
     "targets": _targets,
     "formats": lambda: [(name, format.help) for name, format in FORMATS.items()],
     "recipes": lambda: [(name, recipe.help) for name, recipe in RECIPES.items()],

@@ -1,7 +1,5 @@
 """The commands on models, scorers and sentences: train, chat, rate, serve, score, list and so on."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -20,11 +18,10 @@ from backtalk.cli.parser import (
     flags_of,
 )
 from backtalk.errors import InputError
-from backtalk.specs import Count, Range, Seed, Share, Top, Tries
+from backtalk.specs import Range, Seed, Share, Tries
 from backtalk.specs.audit import RateSpec
 from backtalk.specs.train import ScorerSpec, TrainSpec
 
-BEAM = 5  # replies that --decode beam shows without --beam
 Subject = Literal["models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes"]
 Port = Annotated[int, Range(0, 65_535)]
 Part = Annotated[float, Range(1e-9, 1)]
@@ -46,11 +43,7 @@ def train(arguments: argparse.Namespace) -> None:
     flag("--probabilities", action="store_true", help="show each word's probability"),
     flag("--sample", action="store_true", help="sample the replies"),
     # 1,000 beams take the embedded model seconds and half a gigabyte
-    flag("--beam", type=Tries, metavar="N", help="show the N most likely replies"),
-    flag("--decode", type=Literal["greedy", "beam"], help="how a reply is chosen [greedy]"),
-    flag("--temperature", type=Annotated[float, Range(1e-9, 1000)], default=1.0, help="sampling temperature"),
-    flag("--top-k", type=Top, default=0, help="sample among the K most likely words"),
-    flag("--top-p", type=Part, default=1.0, help="sample among words up to this probability mass [1.0]"),
+    flag("--beam", type=Tries, default=0, metavar="N", help="show the N most likely replies"),
     flag("--seed", type=Seed, default=0, help="seed of the sampling [0]"),
     MODEL_OPTIONS,
     *CONSENT,
@@ -58,38 +51,28 @@ def train(arguments: argparse.Namespace) -> None:
 )
 def chat(arguments: argparse.Namespace) -> None:
     """Talk with a model; lines from a pipe are answered one by one."""
-    decode = arguments.decode
-    if decode and arguments.sample:
-        raise InputError(f"--sample and --decode {decode} exclude each other; leave one out")
-    if decode == "greedy" and arguments.beam:
-        raise InputError("--decode greedy gives one reply; leave out --beam, or use --decode beam")
     from backtalk.web import chat as session
 
-    settings = session.ChatSettings(
-        **values_of(arguments, "probabilities", "sample", "temperature", "top_k", "top_p", "seed"),
-        beam=arguments.beam or (BEAM if decode == "beam" else 0),
-    )
     consent, options = consent_from(arguments), model_options_from(arguments)
-    session.chat(arguments.model, arguments.say, settings, arguments.device, consent, options)
+    settings = values_of(arguments, "model", "say", "probabilities", "sample", "beam", "seed", "device")
+    session.chat(**settings, consent=consent, options=options)
 
 
 @command(
-    "backtalk rate hardened --rater anna; then backtalk rate hardened --result",
+    "backtalk rate hardened; then backtalk serve; then backtalk rate hardened --result",
     flag("runs", nargs="+", metavar="RUN", help="a hardening, two audits or models, or a folder of ratings"),
     CONFIG,
     flags_of(RateSpec),
-    flag("--export", default="", metavar="FILE.JSONL", help="write the blind pairs for raters elsewhere"),
-    flag("--answers", nargs="+", default=[], metavar="FILE.JSONL", help="import answers of such raters"),
     flag("--result", action="store_true", help="show the result, and which model is which"),
 )
 def rate(arguments: argparse.Namespace) -> None:
-    """Compare two models' replies blindly, pair by pair, and show which was preferred."""
+    """Make blind pairs of two models' replies to judge in the app, and show which was preferred."""
     if len(arguments.runs) > 2:
         raise InputError("name two runs or models, or the folder of one hardening")
     spec = spec_from(arguments, RateSpec)
     from backtalk.rating import flow
 
-    flow.rate(arguments.runs, spec, arguments.answers, arguments.export, arguments.result)
+    flow.rate(arguments.runs, spec, arguments.result)
 
 
 @command(
@@ -133,7 +116,6 @@ def serve_model(arguments: argparse.Namespace) -> None:
     "backtalk score replies.txt --over 0.5",
     flag("file", metavar="FILE", help='texts, one a line or JSONL with "text", plain or gzipped; -: a pipe'),
     flag("--scorer", default="toxicity", help="see `backtalk list scorers` [toxicity]"),
-    flag("--format", type=Literal["tsv", "jsonl"], default="tsv", help="score, line number and text [tsv]"),
     flag("--out", default="", metavar="FILE", help="write to a file, unmasked"),
     flag("--over", type=Part, metavar="T", help="only lines with a score of at least T"),
     flag("--fail-over", type=Share, metavar="RATE", help="exit status 3 if the share over T may exceed RATE"),
@@ -146,7 +128,7 @@ def score(arguments: argparse.Namespace) -> int:
 
     source = None if arguments.file == "-" else Path(arguments.file)
     out = Path(arguments.out) if arguments.out else None
-    settings = values_of(arguments, "scorer", "format", "over", "fail_over", "unmask", "device")
+    settings = values_of(arguments, "scorer", "over", "fail_over", "unmask", "device")
     return score_file(source, out, **settings)
 
 
@@ -162,30 +144,6 @@ def train_scorer(arguments: argparse.Namespace) -> None:
     from backtalk.cli import train_scorer as training
 
     training.train_scorer(spec, fresh=arguments.fresh)
-
-
-@command(
-    'backtalk paraphrase "you are so boring" -n 4',
-    flag("sentences", nargs="*", metavar="SENTENCE", help="what to paraphrase"),
-    flag("--targets", default="", metavar="LIST", help="a target list or file instead of sentences"),
-    flag("--limit", type=Count, default=0, metavar="N", help="use at most N targets of the list"),
-    flag("-n", type=Tries, default=4, metavar="N", help="paraphrases of each, at most [4]"),
-    flag("--paraphraser", default="rules", metavar="rules|FOLDER", help="or both, by a comma [rules]"),
-    flag("--model", default="chitchat", help="the model that should know the words [chitchat]"),
-    flag("--seed", type=Seed, default=1, help="breaks ties [1]"),
-    flag("--out", default="", metavar="FILE.jsonl", help="write the paraphrases as a target file"),
-    UNMASK,
-    DEVICE,
-)
-def paraphrase(arguments: argparse.Namespace) -> None:
-    """Paraphrase sentences or targets, by rules or with a trained model."""
-    if bool(arguments.sentences) == bool(arguments.targets):
-        raise InputError('give sentences or a list, as in backtalk paraphrase "go away", or --targets mal')
-    if not arguments.targets and not any(text.strip() for text in arguments.sentences):
-        raise InputError("the sentence is empty; write what to paraphrase")
-    from backtalk.paraphrase.augment import show_paraphrases
-
-    show_paraphrases(arguments)
 
 
 @command("backtalk list models", flag("subject", nargs="?", type=Subject, help="one of these [all]"))

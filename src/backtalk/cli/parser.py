@@ -1,7 +1,5 @@
 """The parser: commands are functions, flags come from the fields of specs, and errors are raised."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import inspect
@@ -17,8 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError
 from backtalk.registry import helps
-from backtalk.specs import belongs, coerce, flag_names
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions, belongs, coerce, flag_names
 
 AddFlags = Callable[["Parser"], object]  # adds one or more flags to a command
 
@@ -26,7 +23,7 @@ AddFlags = Callable[["Parser"], object]  # adds one or more flags to a command
 class Parser(argparse.ArgumentParser):
     """Raises an InputError instead of printing the usage."""
 
-    late: LateFlags | None = None
+    late: "LateFlags | None" = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         if self.late is not None:
@@ -111,7 +108,6 @@ def flag(*names: str, **settings: Any) -> AddFlags:
 
 
 def flags_of(kind: type[Any]) -> AddFlags:
-    """One flag for each field of a spec."""
     return lambda parser: add_flags(parser, kind)
 
 

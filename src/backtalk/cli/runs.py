@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backtalk.cli.config import consent_from, early_values, spec_from, trusted_by, values_of
+from backtalk.cli.config import chosen_values, consent_from, early_values, spec_from, trusted_by, values_of
 from backtalk.cli.parser import (
     CONFIG,
     CONSENT,
@@ -21,12 +22,13 @@ from backtalk.cli.parser import (
     flags_of,
     wants_help,
 )
-from backtalk.registry import method_config, reads_options, search_config
-from backtalk.specs import Share
+from backtalk.errors import InputError
+from backtalk.registry import default_search, find_model, method_config, reads_options, search_config
+from backtalk.specs import ModelOptions, Share
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, parts_of
-from backtalk.specs.model import ModelOptions
 from backtalk.terminal import say
+from backtalk.types import Name, Origin, Progress
 
 if TYPE_CHECKING:
     from backtalk.report.progress import Shown
@@ -50,10 +52,17 @@ def _gate_flags(parser: Parser) -> None:
         add(group)
 
 
+def _default_search(model: str) -> tuple[str, str]:
+    """The search for the access that a model of this name gives; nothing of it is run."""
+    return default_search(find_model(Name(model or AuditSpec.model, Origin.TYPED))[0].access)
+
+
 def _audit_parts(args: list[str]) -> dict[str, type[Any]]:
     search, model = early_values(args, "search", "model")
     parts: dict[str, type[Any]] = {}
     if search or not wants_help(args):
+        with suppress(InputError):  # an unknown model is refused once all flags are known
+            search = search or _default_search(model)[0]
         chosen = search_config(search or AuditSpec.search)
         parts[f"flags of {chosen.name}"] = chosen
     if model and reads_options(model):
@@ -80,15 +89,28 @@ def _audit_parts(args: list[str]) -> dict[str, type[Any]]:
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Search for inputs that make a model say what it must not say."""
+    why, search, model = "", *chosen_values(arguments, "search", "model")
+    if not search:
+        arguments.search, why = _default_search(model)
     spec, gates = spec_from(arguments, AuditSpec), _gates(arguments)
     from backtalk.audit import flow
+    from backtalk.audit.backend import Overrides
     from backtalk.cli.showing import show_finished
     from backtalk.runs.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
     consent = consent_from(arguments)
-    with _progress() as tell:
-        results = flow.audit(spec, arguments.out, RUNS, arguments.fresh, consent=consent, progress=tell)
+    first = [f"Search: {spec.search.name}, since {why}; --search names another."] if why else []
+
+    def tell(progress: Progress) -> None:
+        # The choice is told once the audit begins: bad input is one line, and a finished run is just shown.
+        while first:
+            shown(Progress(first.pop()))
+        shown(progress)
+
+    with _progress() as shown:
+        own = Overrides(begun=arguments.begun)
+        results = flow.audit(spec, arguments.out, RUNS, arguments.fresh, own, consent, tell)
     return show_finished(results, gates)
 
 
@@ -140,8 +162,9 @@ def report(arguments: argparse.Namespace) -> int:
 )
 def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
+    from backtalk.report.comparison import compare_runs
     from backtalk.report.comparison_console import print_comparison
-    from backtalk.runs.compare import compare_runs, write_comparison, write_record
+    from backtalk.runs.export import write_comparison, write_record
     from backtalk.terminal import make_console
 
     comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
@@ -229,7 +252,7 @@ def harden(arguments: argparse.Namespace) -> None:
     from backtalk.terminal import make_console
 
     with _progress() as tell:
-        done = flow.harden(spec, arguments.fresh, trusted_by(arguments), progress=tell)
+        done = flow.harden(spec, arguments.fresh, trusted_by(arguments), tell, arguments.begun)
     compared = done.proof.held_out if done.proof else None
     print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
 

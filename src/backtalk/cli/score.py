@@ -1,17 +1,16 @@
 """The work of `backtalk score`: a score for each line of a file or of standard input.
 
-Lines are read, scored and written in chunks, so a file may have any size. Printed lines are masked from a low
-score on; lines written to a file are not.
+Lines are read, scored and written in chunks, so a file may have any size. A line of output has the score, the
+line number and the text between tabs. Printed lines are masked from a low score on; lines written to a file
+are not.
 """
 
-from __future__ import annotations
-
-import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from backtalk.data.textfiles import NotJson, parse_json, stream_lines
 from backtalk.errors import InputError
@@ -28,17 +27,10 @@ MASKED_FROM = 0.2  # printed lines with at least this score are masked
 NO_TEXT = 'not a JSON object with a "text"; mend or leave out the line'
 
 
-class ScoredLine(NamedTuple):
-    number: int
-    text: str
-    score: float
-
-
 def score_file(
     path: Path | None,
     out: Path | None,
     scorer: str = "toxicity",
-    format: str = "tsv",
     over: float | None = None,
     fail_over: float | None = None,
     unmask: bool = False,
@@ -55,11 +47,12 @@ def score_file(
     counts = {"lines": 0, "over": 0}
 
     def rows() -> Iterator[str]:
-        for line in score_lines(chain([first], texts), loaded):
+        for number, text, score in score_lines(chain([first], texts), loaded):
             counts["lines"] += 1
-            counts["over"] += line.score >= threshold
-            if over is None or line.score >= over:
-                yield row(line, format, unmask or out is not None)
+            counts["over"] += score >= threshold
+            if over is None or score >= over:
+                shown = text if unmask or out is not None or score < MASKED_FROM else mask(text)
+                yield f"{score:.4f}\t{number}\t{printable(shown)}\n"
 
     if out is None:
         sys.stdout.writelines(rows())
@@ -82,44 +75,27 @@ def score_file(
 
 def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
     """(line number from 1, text) of each line that is not blank: the line itself, or its JSON "text"."""
-
-    def where(number: int) -> str:
-        return f"{path or 'standard input'}, line {number}"
-
-    lines = ((number, line) for number, line in stream_lines(path) if line.strip())
-    first = next(lines, None)
-    if first is None:
-        return
-    as_json = first[1].lstrip().startswith("{") and _is_json(first[1], where(first[0]))
-    for number, line in chain([first], lines):
-        if not as_json:
-            yield number, line
+    as_json: bool | None = None  # the first line decides
+    for number, line in stream_lines(path):
+        if not line.strip():
             continue
-        found = parse_json(line, where(number), NO_TEXT)
-        text = found.get("text") if isinstance(found, dict) else None
-        if not isinstance(text, str):
-            raise InputError(f"{where(number)}: {NO_TEXT}")
+        where = f"{path or 'standard input'}, line {number}"
+        text: Any = line
+        if as_json is None:
+            as_json = False
+            with suppress(NotJson):
+                as_json = isinstance(parse_json(line, where), dict)
+        if as_json:
+            found = parse_json(line, where, NO_TEXT)
+            text = found.get("text") if isinstance(found, dict) else None
+            if not isinstance(text, str):
+                raise InputError(f"{where}: {NO_TEXT}")
         yield number, text
 
 
-def score_lines(texts: Iterator[tuple[int, str]], scorer: Scorer) -> Iterator[ScoredLine]:
+def score_lines(texts: Iterator[tuple[int, str]], scorer: Scorer) -> Iterator[tuple[int, str, float]]:
+    """(line number, text, score) of each text, a chunk at a time."""
     while chunk := list(islice(texts, CHUNK)):
         scores = scorer.score([text for _, text in chunk]).tolist()
         for (number, text), score in zip(chunk, scores, strict=True):
-            yield ScoredLine(number, text, score)
-
-
-def row(line: ScoredLine, form: str, whole: bool) -> str:
-    """One line of output. JSON is ASCII alone, so that no text can control a terminal."""
-    text = line.text if whole or line.score < MASKED_FROM else mask(line.text)
-    if form == "jsonl":
-        return json.dumps({"line": line.number, "score": round(line.score, 6), "text": text}) + "\n"
-    return f"{line.score:.4f}\t{line.number}\t{printable(text)}\n"
-
-
-def _is_json(line: str, where: str) -> bool:
-    try:
-        parse_json(line, where)
-    except NotJson:
-        return False
-    return True
+            yield number, text, score

@@ -1,7 +1,5 @@
 """Shows a run or a hardening, and judges a run by its gates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from backtalk.hardening.flow import write_report

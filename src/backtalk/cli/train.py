@@ -4,12 +4,9 @@ The numbers of the card are measured on the test pairs with the model as it will
 included). A network whose card is written is finished and is not trained again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +16,19 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.text import Text
 from torch import nn
 
+from backtalk import __version__
 from backtalk.data.pairs import Prepared, prepare
 from backtalk.errors import InputError
-from backtalk.models.device import pick_device, product_precision
-from backtalk.models.folder import Network, TextSettings, build_network, save_folder
-from backtalk.models.gpu.memory import free_bytes
+from backtalk.models.device import free_bytes, pick_device, product_precision
+from backtalk.models.folder import Network, TextSettings, build_network, open_folder, save_folder, write_card
 from backtalk.output_file import PARTIAL
 from backtalk.specs import identity_values
 from backtalk.specs.train import TrainSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import make_console
-from backtalk.training.likelihood import complete_card, write_measured_card
-from backtalk.training.mle import MLEConfig, train
 from backtalk.training.mle import Progress as Report
+from backtalk.training.mle import mean_log_likelihood, perplexity, train
 
 FILES = ("card.json", "config.json", "vocab.json", "model.safetensors", "checkpoint.safetensors")
 """The files of each network; the card is removed first."""
@@ -47,12 +43,11 @@ def train_model(spec: TrainSpec, fresh: bool = False) -> Path:
     out = Path(spec.out)
     names = [*FILES, "lm", *(f"lm/{name}" for name in FILES)]
     with output_folder(out, "train", names if fresh else None):
-        _train(spec, out, fresh, device)
+        _train(spec, out, fresh, device, make_console(stderr=True))
     return out
 
 
-def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> None:
-    console = make_console(stderr=True)
+def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device, console: Console) -> None:
     facts = identity_values(spec)
     folders = _folders(spec, out)
     if not fresh and all(_finished(folder, facts) for folder in folders.values()):
@@ -62,8 +57,10 @@ def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device) -> Non
         return
     with console.status(Text(f"Reading {spec.data} ...")):
         prepared = prepare(spec)
-    if fresh:
-        _clear(out)
+    if fresh:  # the new training has its data: the earlier one goes
+        for name in (name for file in FILES for name in (file, file + PARTIAL)):
+            (out / name).unlink(missing_ok=True)
+            (out / "lm" / name).unlink(missing_ok=True)
     console.print(
         f"{len(prepared.train.replies):,} training pairs, {len(prepared.valid.replies):,} for validation, "
         f"{len(prepared.test.replies):,} for testing; {len(prepared.vocabulary):,} words."
@@ -85,20 +82,45 @@ def _train_one(
     device: torch.device,
     console: Console,
 ) -> None:
+    """Trains a network, writes its folder, loads it again and measures it. Loading needs a card, so a card
+    without numbers, marked as unfinished, is written first."""
     # tf32 products while training on a GPU; the card's numbers are in float32.
     fast = product_precision("high") if device.type == "cuda" else nullcontext()
     with torch.random.fork_rng(), fast:
-        network = _fresh_network(kind, spec, len(prepared.vocabulary))
-        network.to(device)
+        network = _fresh_network(kind, spec, len(prepared.vocabulary)).to(device)
         checkpoint = folder / "checkpoint.safetensors"
         own = {"kind": kind, "data_sha256": prepared.digest(), **facts}
-        reports = train(network, prepared.train, prepared.valid, _mle(spec), checkpoint, own, device)
+        reports = train(network, prepared.train, prepared.valid, spec, checkpoint, own, device)
         title = "language model" if kind == "lm" else f"{spec.arch} model"
         _show_progress(reports, title, spec.epochs, console)
     text = TextSettings(spec.recipe, spec.max_input, spec.max_output)
     digest = save_folder(folder, network, prepared.vocabulary, text, spec.half)
-    write_measured_card(kind, spec, prepared, folder, facts, digest, network, device)
+    card: dict[str, Any] = {
+        "name": spec.name or Path(spec.out).name,
+        "kind": kind,
+        "data": prepared.corpus.name,
+        "licence": spec.licence or prepared.corpus.licence,
+        "backtalk": __version__,
+        "parameters": sum(value.numel() for value in network.parameters()),
+        "words": len(prepared.vocabulary),
+        "pairs": {part: len(getattr(prepared, part).replies) for part in ("train", "valid", "test")},
+        "sha256": digest,
+        "spec": facts,
+    }
+    write_card(folder, {**card, "finished": False})
+    mean = mean_log_likelihood(open_folder(folder, device)[0], prepared.test, device)
+    card |= {"T_in" if kind == "lm" else "T_out": mean, "test_perplexity": round(perplexity(mean), 2)}
+    write_card(folder, {**card, "finished": True})
     checkpoint.unlink(missing_ok=True)
+
+
+def complete_card(out: Path) -> dict[str, Any]:
+    """Copies the language model's numbers into the model's card."""
+    card, lm = read_json(out / "card.json"), read_json(out / "lm" / "card.json")
+    whole = card | {"T_in": lm["T_in"], "language_model_test_perplexity": lm["test_perplexity"]}
+    if whole != card:
+        write_card(out, whole)
+    return whole
 
 
 def _refuse_too_large(kind: str, spec: TrainSpec, prepared: Prepared, device: torch.device) -> None:
@@ -136,8 +158,8 @@ def _report(out: Path, with_language_model: bool, console: Console) -> None:
     card = complete_card(out) if with_language_model else read_json(out / "card.json")
     console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
     if with_language_model:
-        perplexity = card["language_model_test_perplexity"]
-        console.print(f"The language model's on the same replies: {perplexity:.2f}.")
+        level = card["language_model_test_perplexity"]
+        console.print(f"The language model's on the same replies: {level:.2f}.")
     hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
     console.print(f"Trained: {out}.{hint}")
 
@@ -153,20 +175,6 @@ def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: 
             else:
                 epoch = f"{title}: epoch {report.epoch + 1} of {epochs}"
                 console.print(f"{epoch}, validation perplexity {report.valid_perplexity:.2f}")
-
-
-def _mle(spec: TrainSpec) -> MLEConfig:
-    names = {field.name for field in fields(MLEConfig)} & {field.name for field in fields(TrainSpec)}
-    lr = spec.lr or {"adamw": 1e-3, "sgd": 1.0}[spec.optimizer]
-    return MLEConfig(**{**{name: getattr(spec, name) for name in names}, "lr": lr})
-
-
-def _clear(out: Path) -> None:
-    """Removes an earlier training, once the new one has its data."""
-    for folder in (out, out / "lm"):
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-            (folder / (name + PARTIAL)).unlink(missing_ok=True)
 
 
 def _folders(spec: TrainSpec, out: Path) -> dict[str, Path]:

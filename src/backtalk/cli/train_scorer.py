@@ -4,8 +4,6 @@ Steps: splits without copies, training, the bias (by validation rows at the natu
 the folder is read again as it will be loaded (16-bit weights included) and measured beside a bag of words.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -25,25 +23,11 @@ from backtalk.specs.train import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import say
-from backtalk.training.scorer_data import (
-    ScorerData,
-    card_notes,
-    gather,
-    measure,
-    pair_order,
-    sensible_shift,
-)
-from backtalk.training.toxicity import (
-    LinearTraining,
-    ToxicityTraining,
-    choose_words,
-    fit_linear,
-    train_toxicity,
-    word_features,
-    word_vectors,
-)
+from backtalk.training.scorer_data import ScorerData, card_notes, gather, measure, pair_order, sensible_shift
+from backtalk.training.toxicity import choose_words, fit_linear, train_toxicity, word_features, word_vectors
 
 PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
+LETTERS = 1 << 20  # buckets of letters
 FILES = ("config.json", "words.json", "model.safetensors", "card.json")
 
 
@@ -51,8 +35,11 @@ def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
     """Trains what the spec says, or refuses where it is done. Returns the folder."""
     out = Path(spec.out)
     with output_folder(out, "train-scorer", FILES if fresh else None):
-        if not fresh:
-            _refuse_finished(spec, out)
+        card = read_json(out / "card.json") if not fresh and (out / "card.json").is_file() else {}
+        if card.get("finished") and card.get("spec") == _facts(spec):
+            raise InputError(f"{out} is already trained with these settings; --fresh trains it again")
+        if card.get("finished"):
+            raise InputError(f"{out} holds another scorer; use --fresh to replace it, or another --out")
         data = gather(spec)
         counts = {name: len(rows) for name, (rows, _) in data.train.items()}
         _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
@@ -67,13 +54,12 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
         len(words) + 1, spec.vector, spec.buckets, hidden=spec.hidden, dropout=spec.dropout
     )
     lexicon = Lexicon(words, config.buckets)
-    training = ToxicityTraining(epochs=spec.epochs, lr=spec.lr, seed=spec.seed)
 
     def told(epoch: int, loss: float) -> None:
         _tell(f"epoch {epoch + 1} of {spec.epochs}, loss {loss:.4f}")
 
     table = word_vectors(words, vectors, spec.vector)
-    network = train_toxicity(columns, lexicon, table, config, training, told)
+    network = train_toxicity(columns, lexicon, table, config, told, spec.epochs, spec.lr, spec.seed)
     baseline = _bag_of_words(spec, data)
     network.wide.data.copy_(spec.wide * baseline.weights)
     network.outer.bias.data += _shift(ToxicityClassifier("", network, lexicon, ""), data)
@@ -82,8 +68,7 @@ def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 
 
 def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
-    training = LinearTraining(epochs=spec.epochs, naive_bayes=True, seed=spec.seed)
-    weights, bias = fit_linear(data.columns(), letter_features, training)
+    weights, bias = fit_linear(data.columns(), letter_features, LETTERS, spec.epochs, spec.seed, True)
     sizes = {"bias": bias + _shift(LinearScorer("", weights, bias, ""), data)}
     digest = write_scorer(out, "letters", sizes, [], {"weights": weights})
     more = {"parameters": len(weights) + 1, "for_reward": False}
@@ -92,8 +77,7 @@ def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
 
 def _bag_of_words(spec: ScorerSpec, data: ScorerData) -> LinearScorer:
     """Words and pairs of neighbours alone, from the same texts: the baseline, and the network's wide part."""
-    training = LinearTraining(buckets=NetworkConfig.wide, seed=spec.seed)
-    weights, bias = fit_linear(data.columns(), word_features, training)
+    weights, bias = fit_linear(data.columns(), word_features, NetworkConfig.wide, 6, spec.seed, False)
     scorer = LinearScorer("", weights, bias, "", features=word_features)
     scorer.bias += _shift(scorer, data)
     return scorer
@@ -135,14 +119,6 @@ def _shift(scorer: Scorer, data: ScorerData) -> float:
 
 def _facts(spec: ScorerSpec) -> dict[str, Any]:
     return {key: value for key, value in spec_values(spec).items() if key not in ("data", "out", "name")}
-
-
-def _refuse_finished(spec: ScorerSpec, out: Path) -> None:
-    card = read_json(out / "card.json") if (out / "card.json").is_file() else {}
-    if card.get("finished") and card.get("spec") == _facts(spec):
-        raise InputError(f"{out} is already trained with these settings; --fresh trains it again")
-    if card.get("finished"):
-        raise InputError(f"{out} holds another scorer; use --fresh to replace it, or another --out")
 
 
 def _tell(text: str) -> None:

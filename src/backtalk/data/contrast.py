@@ -5,8 +5,6 @@ The evaluation pairs were written first. No thing, person or animal of theirs is
 `contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -16,8 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-RUN = 4
-"""Words in a row that no sentence may share with the evaluation pairs."""
+RUN = 4  # words in a row that no sentence may share with the evaluation pairs
 HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
 _EITHER = re.compile(r"\[([^\]]*)\]")
@@ -47,8 +44,7 @@ def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
 
 
 class Frames(NamedTuple):
-    slot: dict[str, list[str]]
-    """Fillings by the name of a slot, a frequent one several times."""
+    slot: dict[str, list[str]]  # fillings by the name of a slot, a frequent one several times
     abuse: dict[str, list[str]]
     harmless: dict[str, list[str]]
     twins: dict[str, list[tuple[str, str]]]

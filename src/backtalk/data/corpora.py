@@ -5,8 +5,6 @@ dialogue of two turns. Dialogues that must stay in one part of a split, such as 
 group; any other dialogue is a group of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -23,15 +21,11 @@ from backtalk.types import Dialogue, Turn
 
 @dataclass(frozen=True)
 class Corpus:
-    """Dialogues with a name and a licence."""
-
     name: str
     licence: str
     dialogues: tuple[Dialogue, ...]
-    groups: tuple[str, ...]
-    """The group of each dialogue."""
-    fixed_test: frozenset[str] = frozenset()
-    """The groups that are always the test set."""
+    groups: tuple[str, ...]  # the group of each dialogue
+    fixed_test: frozenset[str] = frozenset()  # the groups that are always the test set
 
     def pairs(self) -> list[tuple[str, str]]:
         """All (input, reply) pairs, in order."""
@@ -43,8 +37,7 @@ def pairs_of(dialogue: Dialogue) -> list[tuple[str, str]]:
     return [(first.text, second.text) for first, second in pairwise(dialogue)]
 
 
-Grouped = Iterable[tuple[str, Dialogue]]
-"""(group, dialogue)"""
+Grouped = Iterable[tuple[str, Dialogue]]  # (group, dialogue)
 
 
 def read_corpus(source: str, format: str = "auto") -> Corpus:
@@ -68,8 +61,6 @@ def detect_format(source: str) -> str:
         return "chitchat"
     lines = [line for _, line in islice(read_lines(path), 20) if line.strip()]
     first = lines[0].split("\t") if lines else []
-    if any("<eou>" in line for line in lines):
-        return "eou"
     if lines and lines[0].lstrip().startswith("{"):
         return "pairs-jsonl"
     if len(first) > 1 or path.name.removesuffix(".gz").endswith(".tsv"):
@@ -139,12 +130,6 @@ def _lines(path: Path) -> Grouped:
             yield str(numbered[0][0]), alternating(line for _, line in numbered)
 
 
-def _eou(path: Path) -> Grouped:
-    for number, line in read_lines(path):
-        utterances = (utterance.strip() for utterance in line.split("<eou>"))
-        yield str(number), alternating(utterance for utterance in utterances if utterance)
-
-
 _CHITCHAT = "MIT (chitchat-dataset)"
 _YOURS = "as its owner says"
 
@@ -153,8 +138,7 @@ class Format(NamedTuple):
     read: Callable[[Path], Grouped]
     licence: str
     help: str
-    fixed_test: frozenset[str] = frozenset()
-    """The groups that are always the test set."""
+    fixed_test: frozenset[str] = frozenset()  # the groups that are always the test set
 
 
 FORMATS: dict[str, Format] = {
@@ -163,7 +147,6 @@ FORMATS: dict[str, Format] = {
     "pairs-tsv": Format(_pairs_tsv, _YOURS, "input TAB reply, a pair a line"),
     "pairs-jsonl": Format(_pairs_jsonl, _YOURS, 'objects with "input", "reply" and, if known, "dialogue"'),
     "lines": Format(_lines, _YOURS, "an utterance a line, a blank line between dialogues"),
-    "eou": Format(_eou, _YOURS, "a dialogue a line, <eou> between utterances"),
 }
 
 
@@ -176,8 +159,6 @@ def reference_pairs(path: str) -> list[tuple[str, str]]:
 
 
 class Splits(NamedTuple):
-    """Three corpora that share no dialogue."""
-
     train: Corpus
     valid: Corpus
     test: Corpus

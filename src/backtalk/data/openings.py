@@ -9,8 +9,6 @@ adversary learns from, takes prompt and continuation if the continuation was rat
 take the prompt. Other files hold a text per line, or JSONL with `text`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,16 +21,11 @@ from backtalk.errors import InputError
 from backtalk.types import Opening
 
 PARTS = ("train", "dev", "test")
-SHARES = (0.80, 0.05, 0.15)
-"""Shares of train, dev and test in the paper."""
-SHIPPED_SHARES = (0.5, 0.15, 0.35)
-"""The list that ships is too short for the paper's shares."""
-FEWEST = 8
-"""The smallest dev and test lists, if there are enough openings."""
-REMOVED = {"[removed]", "[deleted]"}
-"""A forum's marks for deleted posts."""
-TOXIC = 0.5
-"""A continuation with a higher rating counts as toxic."""
+SHARES = (0.80, 0.05, 0.15)  # shares of train, dev and test in the paper
+SHIPPED_SHARES = (0.5, 0.15, 0.35)  # the list that ships is too short for the paper's shares
+FEWEST = 8  # the smallest dev and test lists, if there are enough openings
+REMOVED = {"[removed]", "[deleted]"}  # a forum's marks for deleted posts
+TOXIC = 0.5  # a continuation with a higher rating counts as toxic
 
 
 @dataclass(frozen=True)
@@ -42,8 +35,7 @@ class OpeningLists:
     train: list[Opening]
     dev: list[Opening]
     test: list[Opening]
-    source: str
-    """A phrase for the report."""
+    source: str  # a phrase for the report
 
     def by_name(self) -> dict[str, list[Opening]]:
         return dict(zip(PARTS, (self.train, self.dev, self.test), strict=True))
@@ -84,7 +76,6 @@ def _openings(rows: Iterable[Any], where: str) -> list[Opening]:
 
 
 def opening_id(turns: Sequence[str]) -> str:
-    """A hash of the text."""
     return "o-" + hashlib.sha256("\n".join(turns).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
@@ -96,9 +87,7 @@ def _split(openings: list[Opening], seed: int, shares: Sequence[float], source: 
     least = max(1, min(FEWEST, len(order) // 5))
     dev, test = (max(least, round(share * len(order))) for share in shares[1:])
     chosen = {one.id: "test" for one in order[:test]} | {one.id: "dev" for one in order[test : test + dev]}
-    parts: dict[str, list[Opening]] = {part: [] for part in PARTS}
-    for one in openings:
-        parts[chosen.get(one.id, "train")].append(one)
+    parts = {part: [one for one in openings if chosen.get(one.id, "train") == part] for part in PARTS}
     return OpeningLists(**parts, source=source)
 
 
@@ -127,7 +116,6 @@ def read_weak(path: str) -> list[str]:
 
 
 def read_prompts(path: str) -> list[str]:
-    """Distinct prompts that people wrote."""
     found = dict.fromkeys(" ".join(prompt.split()) for prompt, _ in _prompt_rows(Path(path)))
     if not any(found):
         raise InputError(f"{path} holds no prompt; write one a line")

@@ -1,7 +1,5 @@
 """(input, reply) pairs as two arrays of word ids; a corpus split into such pairs for training."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
@@ -21,8 +19,7 @@ from backtalk.specs.train import TrainSpec
 class PairArrays(NamedTuple):
     """Row i of both arrays is pair i, padded on the right with PAD."""
 
-    inputs: NDArray[np.int64]
-    """(pairs, max_input)"""
+    inputs: NDArray[np.int64]  # (pairs, max_input)
     replies: NDArray[np.int64]
     """(pairs, max_output): the words and EOS. A cropped reply has no EOS, as it did not end there."""
 
@@ -35,23 +32,14 @@ def encode_pairs(
     max_output: int = 20,
 ) -> PairArrays:
     """The pairs as ids, cropped to the lengths of He & Glass; pairs with an empty side are left out."""
-    inputs: list[list[int]] = []
-    replies: list[list[int]] = []
     words = lru_cache(maxsize=2)(recipe.words)  # the reply of a pair is often the input of the next
-    for input_text, reply_text in pairs:
-        input_ids = vocabulary.ids(words(input_text)[:max_input])
-        reply_ids = vocabulary.ids(words(reply_text)[:max_output])
-        if input_ids and reply_ids:
-            inputs.append(input_ids)
-            replies.append([*reply_ids, EOS][:max_output])
-    return PairArrays(_padded(inputs, max_input), _padded(replies, max_output))
-
-
-def _padded(rows: list[list[int]], width: int) -> NDArray[np.int64]:
-    array = np.full((len(rows), width), PAD, dtype=np.int64)
-    for i, row in enumerate(rows):
-        array[i, : len(row)] = row
-    return array
+    read = ([vocabulary.ids(words(text)) for text in pair] for pair in pairs)
+    kept = [(first[:max_input], [*second, EOS][:max_output]) for first, second in read if first and second]
+    arrays = PairArrays(*(np.full((len(kept), most), PAD, np.int64) for most in (max_input, max_output)))
+    for i, pair in enumerate(kept):
+        for array, ids in zip(arrays, pair, strict=True):
+            array[i, : len(ids)] = ids
+    return arrays
 
 
 class Prepared(NamedTuple):
@@ -60,7 +48,6 @@ class Prepared(NamedTuple):
     train: PairArrays
     valid: PairArrays
     test: PairArrays
-    test_pairs: list[tuple[str, str]]
 
     def digest(self) -> str:
         """A hash of the training pairs; training resumes only with the same pairs."""
@@ -85,4 +72,4 @@ def prepare(spec: TrainSpec) -> Prepared:
     for name, arrays in {"training": train, "validation": valid, "test": test}.items():
         if not len(arrays.replies):
             raise InputError(f"{spec.data} gives no {name} pairs; is it what --format {spec.format} reads?")
-    return Prepared(corpus, vocabulary, train, valid, test, tests.pairs())
+    return Prepared(corpus, vocabulary, train, valid, test)

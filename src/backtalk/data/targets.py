@@ -6,8 +6,6 @@ prototypes are our own and milder, each has a category and a severity, and split
 variant of a training target is in the test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,9 +90,7 @@ def split_by_prototype(targets: Sequence[Target], shares: Sequence[float], seed:
         raise InputError(f"the shares of a split must be at least 0 and not all 0, not {list(shares)}")
     weights = np.asarray(shares, dtype=float) / sum(shares)
     generator = np.random.Generator(np.random.PCG64(seed))
-    category: dict[str, str] = {}
-    for target in targets:
-        category.setdefault(_prototype(target), target.category)
+    category = {_prototype(target): target.category for target in reversed(targets)}  # the first one's
     part_of: dict[str, int] = {}
     sizes = np.zeros(len(weights))
     for name in sorted(set(category.values())):

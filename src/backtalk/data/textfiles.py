@@ -3,8 +3,6 @@
 Files are untrusted, so reads are bounded: a small gzip file can unpack to any size.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -27,13 +25,13 @@ LONGEST_LINE = 16 << 20
 _PIECE = 1 << 20
 
 
-def unpacked(path: Path, text: bool = True) -> bytes:
-    """All bytes of a file, unpacked if its content is gzip. With `text`, zero bytes are refused."""
+def unpacked(path: Path) -> bytes:
+    """All bytes of a text file, unpacked if its content is gzip."""
     refuse_special(path)
     whole = BytesIO()  # getvalue() does not copy
     with _opened(path) as file:
         while piece := file.read(_PIECE):
-            if text and b"\0" in piece:
+            if b"\0" in piece:
                 line = whole.getvalue().count(b"\n") + piece.count(b"\n", 0, piece.index(b"\0")) + 1
                 raise InputError(f"{path}, line {line}: this is a binary file; give a text file")
             whole.write(piece)

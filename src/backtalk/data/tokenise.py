@@ -5,8 +5,6 @@ again are the same words. Text is therefore cut at white space first, and every 
 Lower case and contractions are those of the Penn Treebank.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -52,8 +50,6 @@ _ASCII_CONTROLS = dict.fromkeys(i for i in [*range(32), 127] if not chr(i).isspa
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to cut text into words."""
-
     name: str
     help: str
     keep_punctuation: bool = True

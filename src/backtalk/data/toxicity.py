@@ -4,8 +4,6 @@ recipes/toxicity.yaml lists the files; they may be plain or gzipped. A training 
 one, or shares eight words in a row with one, is dropped.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import random

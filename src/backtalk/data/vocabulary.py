@@ -1,7 +1,5 @@
 """Words to ids. Ids 0 to 3 are special tokens, which no text holds: "<pad>" in a text is an unknown word."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,8 +19,7 @@ _FORMAT = "backtalk-vocabulary-1"
 class Vocabulary:
     """The words that a model knows, most frequent first; the first of them has id 4."""
 
-    entries: tuple[str, ...]
-    """The words without the four specials."""
+    entries: tuple[str, ...]  # the words without the four specials
     _ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -35,7 +32,7 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
-    def from_counts(cls, counts: Mapping[str, int], size: int) -> Vocabulary:
+    def from_counts(cls, counts: Mapping[str, int], size: int) -> "Vocabulary":
         """The `size` most frequent words (the specials not counted); of equally frequent words, the first in
         the alphabet."""
         ranked = sorted((-n, word) for word, n in counts.items() if word not in SPECIALS)
@@ -50,15 +47,13 @@ class Vocabulary:
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """The id of each word, `UNK` for an unknown word."""
-        get = self._ids.get
-        return [get(word, UNK) for word in words]
+        return [self._ids.get(word, UNK) for word in words]
 
     def words(self, ids: Iterable[int]) -> list[str]:
         """The word of each id; specials are shown by name."""
         return [self._word(i) for i in ids]
 
     def unknown(self, words: Iterable[str]) -> list[str]:
-        """The unknown words, once each, in order."""
         return [word for word in dict.fromkeys(words) if word not in self._ids]
 
     def _word(self, i: int) -> str:
@@ -71,7 +66,7 @@ class Vocabulary:
         write_whole(Path(path), json.dumps(record, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
-    def load(cls, path: Path | str) -> Vocabulary:
+    def load(cls, path: Path | str) -> "Vocabulary":
         try:
             record = parse_json(Path(path).read_bytes(), str(path), "damaged or no vocabulary: not JSON")
         except OSError as error:

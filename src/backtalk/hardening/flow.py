@@ -4,20 +4,21 @@ and measuring -> selection -> audits of the hardened model -> cost -> summary an
 Each step leaves its result in OUT, so the same command resumes after a kill, and shows a finished hardening.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from backtalk.audit.backend import Reporter
+from backtalk.deadline import Late, check_time, late_after, time_limit
+from backtalk.errors import NothingDone, OutOfTime
 from backtalk.hardening import folder
 from backtalk.hardening.iterations import Selection, adapted_kl, is_done, level_of, needed_heals
-from backtalk.hardening.proof import MAIN, Proof, Prover, read_result
+from backtalk.hardening.proof import MAIN, Proof, Prover
 from backtalk.hardening.subject import Subject
 from backtalk.hardening.subjects.frequent import FrequentReplies
 from backtalk.hardening.subjects.lstm import Lstm
@@ -25,10 +26,9 @@ from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.models.transformer.library import file_hash
 from backtalk.output_file import write_whole
 from backtalk.registry import is_transformer
-from backtalk.report.cost import read_cost
 from backtalk.report.hardening_page import render_hardening
-from backtalk.report.hardening_record import Candidate, Step
-from backtalk.runs.compare import write_comparison
+from backtalk.report.hardening_record import Candidate, Step, read_hardening
+from backtalk.runs.export import write_comparison
 from backtalk.scorers.cost import Cost, Side
 from backtalk.specs import parse_duration
 from backtalk.specs.harden import HardenSpec, check_spec, stored_values
@@ -36,13 +36,12 @@ from backtalk.training.negative import HardenProgress
 from backtalk.types import Progress
 
 IN_TIME = 0.95  # the share of --max-time that is planned with
+AUDIT_SHARE = 0.15  # of --max-time, for auditing the original model
 EVERY_S = 10.0  # seconds between two reports from within an iteration
 
 
 @dataclass(frozen=True)
 class Hardened:
-    """The result of a hardening."""
-
     out: Path
     record: Mapping[str, Any]  # summary.json
     proof: Proof | None
@@ -54,10 +53,13 @@ def harden(
     fresh: bool = False,
     trusted: tuple[str, ...] = (),
     progress: Callable[[Progress], None] | None = None,
+    begun: float | None = None,
 ) -> Hardened:
     """Makes, resumes or finds the hardening that the spec describes. `trusted` are models whose own code may
-    run (consent.py); `progress` is called with reports."""
-    begun, tell = time.monotonic(), Reporter(progress)
+    run (consent.py); `progress` is called with reports; `begun`: when the command began (monotonic clock)."""
+    begun, tell = time.monotonic() if begun is None else begun, Reporter(progress)
+    limit_s = parse_duration(spec.max_time) or math.inf
+    ends, limit = begun + IN_TIME * limit_s, f"--max-time {spec.max_time}"
     subject = subject_of(spec, trusted)
     out, facts, prover = subject.out, subject.facts(), Prover(subject, tell)
     with folder.claimed(out, facts, fresh):
@@ -67,24 +69,37 @@ def harden(
         if not subject.read_card():
             for line in subject.preflight():
                 tell(line)
-            took = prover.run(main, of_original=True) - time.monotonic()
-            _side_before(subject)
-            _train(subject, facts, _deadline(spec, begun, took + time.monotonic()), tell)
+            measuring = time.monotonic()
+            try:
+                prover.run(main, of_original=True, deadline=begun + AUDIT_SHARE * limit_s)
+                with time_limit(late_after(ends, limit)):
+                    _side_before(subject)
+                # The hardened model is measured in time, too: that takes about as long.
+                took = time.monotonic() - measuring
+                _train(subject, facts, late_after(ends - 1.2 * took, limit), tell)
+            except OutOfTime:
+                spent = f"after {time.monotonic() - measuring:.0f} s of measuring the original model"
+                mend = "the same command with more time resumes"
+                raise NothingDone(f"{limit} leaves no time to train {spent}; {mend}") from None
         digest = prover.digest = folder.weights_digest(out, file_hash)
+        if idle := not subject.read_card()["hardening"]["updates"]:
+            main = []  # audits of the same weights would show nothing
         known = folder.read_record(out, file_hash) if (out / folder.SUMMARY).exists() else None
         if known is None:
             before = _side_before(subject)
-            tell("Measuring what it cost ...")
-            after = subject.side(of_original=False)
+            tell(
+                "The model is as it was; it is not measured again." if idle else "Measuring what it cost ..."
+            )
+            after = before if idle else subject.side(of_original=False)
             cost, rows = subject.cost(before, after), subject.more_rows(before, after)
         else:
-            cost, rows = read_result(out, known).cost, []
+            cost, rows = read_hardening(known).cost, []
         proof = Proof(rows) if rows else None
         if main:
-            prover.run(main, of_original=True)
-            prover.run(main, of_original=False)
+            prover.run(main, of_original=True, deadline=ends)
+            prover.run(main, of_original=False, deadline=ends)
             subject.release()
-            audits, ends = subject.audits(), _deadline(spec, begun, 0.0)
+            audits = subject.audits()
             for one in audits[MAIN:]:
                 if one.before is None and not one.besides:
                     prover.run([one], of_original=True, deadline=ends)
@@ -95,7 +110,7 @@ def harden(
         both = (proof.held_out, proof.trained) if proof else ()
         for page, compared in zip(folder.PAGES, both, strict=False):
             if compared is not None:
-                write_comparison(compared, out / page, read_cost(known))
+                write_comparison(compared, out / page, read_hardening(known).cost_table)
         pages = write_report(out, known)
         (out / folder.SIDE).unlink(missing_ok=True)
     return Hardened(out, known, proof, pages)
@@ -119,32 +134,27 @@ def _side_before(subject: Subject) -> Side:
     return side
 
 
-def _deadline(spec: HardenSpec, begun: float, took: float) -> float:
-    """When training has to end so that the hardened model is measured in time: that takes about as long as
-    measuring the original model did. Infinite where there is no limit."""
-    limit = parse_duration(spec.max_time)
-    return begun + max(0.0, IN_TIME * limit - 1.5 * took) if limit else math.inf
-
-
-def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Reporter) -> None:
+def _train(subject: Subject, facts: dict[str, Any], late: Late, tell: Reporter) -> None:
     """Iterates, measures each iteration, and writes the best as OUT/model."""
     selection = Selection(subject.out / folder.SELECTION, subject.spec.bound, facts, subject.spec.keep)
-    training, last = _Iterations(subject, facts, selection, tell), None
-    for report in () if training.is_done else training.training.reports:
-        last = report
-        training.tell_within(report)
-        if report.end_of_iteration:
-            if len(selection.steps) <= report.iteration:
-                training.end_iteration(report)
-            if training.is_done:
-                tell("The strongest attack hits no training target: training is done.")
-                break
-            training.prepare_next()
-        if time.monotonic() > deadline:
-            break
+    training, last = _Iterations(subject, facts, selection, tell, late), None
+    measure_s = selection.candidates[0].seconds  # the last candidate is measured within the time, too
+    with suppress(OutOfTime), time_limit(lambda seconds: late(seconds + measure_s)):
+        for report in () if training.is_done else training.training.reports:
+            last = report
+            training.tell_within(report)
+            if report.end_of_iteration:
+                if len(selection.steps) <= report.iteration:
+                    training.end_iteration(report)
+                if training.is_done:
+                    tell("The strongest attack hits no training target: training is done.")
+                    break
+                training.prepare_next()
+            check_time()
     if last is not None and last.updates > selection.candidates[-1].updates:
         # The clock cut an iteration short, so the iteration before knows best how many targets are hit.
-        training.add(last._replace(hits=selection.candidates[-1].found))
+        with suppress(OutOfTime):
+            training.add(last._replace(hits=selection.candidates[-1].found))
     selection.fill(training.training.network)
     subject.write(selection)
     for leftover in (folder.CHECKPOINT, folder.SELECTION):
@@ -154,14 +164,17 @@ def _train(subject: Subject, facts: dict[str, Any], deadline: float, tell: Repor
 class _Iterations:
     """Measures and reports the iterations of a training, and sets what the next one works with."""
 
-    def __init__(self, subject: Subject, facts: dict[str, Any], selection: Selection, tell: Reporter) -> None:
-        self.subject, self.selection, self.tell = subject, selection, tell
+    def __init__(
+        self, subject: Subject, facts: dict[str, Any], selection: Selection, tell: Reporter, late: Late
+    ) -> None:
+        self.subject, self.selection, self.tell, self.late = subject, selection, tell, late
         self.targets = len(subject.lists.train)
         self.training = subject.begin(facts, tell)
         self._begun, self._told = time.monotonic() - selection.seconds, time.monotonic()
         self._level, self._kl = 0, 0.0
         if not selection.candidates:
-            first = replace(self.training.measure(None), found=self.targets, seconds=self._seconds)
+            with time_limit(late):
+                first = replace(self.training.measure(None), found=self.targets, seconds=self._seconds)
             selection.add(first, self.training.network)
         self._say()
         self.prepare_next()
@@ -204,8 +217,10 @@ class _Iterations:
 
     def add(self, report: HardenProgress, step: Step | None = None) -> None:
         """Measures the network as it is now, as a candidate."""
+        with time_limit(self.late):
+            found = self.training.measure(self.selection.candidates[0])
         measured: Candidate = replace(
-            self.training.measure(self.selection.candidates[0]),
+            found,
             iterations=report.iteration + 1,
             found=report.hits if self.targets else 0,
             updates=report.updates,
@@ -243,6 +258,7 @@ def _summarise(subject: Subject, cost: Cost, proof: Proof | None, digest: str) -
         "model": subject.spec.model,
         "hardened": subject.hardened,
         "subject": subject.kind,
+        "unchanged": not subject.read_card()["hardening"]["updates"],
         "weights": digest,
         "spec": stored_values(subject.spec),
         "hardening": subject.read_card()["hardening"],

@@ -4,8 +4,6 @@ The audits of the hardened model lie in audits/DIGEST, under the digest of its w
 the weights that it is about, so the proof of other weights can't be taken for theirs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -43,8 +41,7 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
     with output_folder(out, "harden", _WRITTEN if fresh else None, mode=0o700):
         if fresh:
             _clear(out)
-        known = _read(out / FACTS)
-        if known is None:
+        if (known := _read(out / FACTS)) is None:
             with writing(out, MEND):
                 write_whole(out / FACTS, json.dumps(facts, indent=1) + "\n")
         elif known != facts:
@@ -70,8 +67,7 @@ def weights_digest(out: Path, hashed: Callable[[Path], str] = sha256) -> str:
 
 def read_record(out: Path, hashed: Callable[[Path], str] = sha256) -> dict[str, Any]:
     """summary.json of a finished hardening, which must be about the weights that lie beside it."""
-    summary = _read(out / SUMMARY)
-    if summary is None:
+    if (summary := _read(out / SUMMARY)) is None:
         raise InputError(f"{out} is not finished: it has no {SUMMARY} yet; run its command again")
     if summary.get("weights") != weights_digest(out, hashed):
         raise InputError(

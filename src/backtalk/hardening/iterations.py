@@ -13,8 +13,6 @@ weight is multiplied by the spent share of the allowance. Where too much is spen
 with positive updates, which bring the model's replies back even if there are no hits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +24,7 @@ from torch import Tensor, nn
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.report.hardening_record import Candidate, Step
+from backtalk.store.typed import read_record
 from backtalk.training.resumable import fill_network, load_checkpoint, save_checkpoint
 from backtalk.wording import count
 
@@ -134,13 +133,12 @@ class Selection:
         self.candidates: list[Candidate] = []
         self.steps: list[Step] = []
         self._weights: dict[str, dict[str, Tensor]] = {"best": {}, "last": {}}
-        found = load_checkpoint(path)
-        if found is not None:
+        if (found := load_checkpoint(path)) is not None:
             tensors, state = found
             if state.get("of") != facts:
                 raise InputError(f"{path} belongs to another hardening; use --fresh or --out")
-            self.candidates = [Candidate(**values) for values in state["candidates"]]
-            self.steps = [Step(**values) for values in state["steps"]]
+            self.candidates = [read_record(Candidate, values) for values in state["candidates"]]
+            self.steps = [read_record(Step, values) for values in state["steps"]]
             for name, value in tensors.items():
                 part, _, rest = name.partition(".")
                 self._weights[part][rest] = value
@@ -195,7 +193,6 @@ class Selection:
         save_checkpoint(self.path, tensors, state)
 
     def fill(self, network: nn.Module) -> None:
-        """Puts the best weights into a network."""
         is_last = self.best is self.candidates[-1]
         best = self._weights["last" if is_last else "best"]
         fill_network(network, {f"best.{name}": value for name, value in best.items()}, "best")

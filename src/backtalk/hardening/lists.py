@@ -4,8 +4,6 @@ They are split by prototype and input, or given. No variant of a sentence and no
 Paraphrases widen the training list only, after the split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,12 +12,11 @@ from typing import Any
 from backtalk.audit.backend import digest
 from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.audit.cases import NAMES, can_say, read_cases
-from backtalk.audit.findings import TooFewError, input_key, read_found, read_openings, write_found
-from backtalk.data.targets import load_mal, read_targets, split_by_prototype, widen, write_targets
+from backtalk.audit.findings import TooFewError, input_key, read_found, write_found
+from backtalk.data.targets import split_by_prototype, write_targets
 from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
-from backtalk.paraphrase.augment import Augmentation, augment, words_of
-from backtalk.protocols import Paraphraser
+from backtalk.paraphrase.augment import Augmentation, Paraphrase, augment, words_of
 from backtalk.specs import refuse_set
 from backtalk.specs.harden import HardenSpec
 from backtalk.types import Target
@@ -99,23 +96,20 @@ def _given_targets(spec: HardenSpec, model: LocalModel) -> Lists:
     return Lists(*(list(map(FoundCase, part)) for part in known.values()), left_out=left_out)
 
 
-def widen_training(lists: Lists, paraphrasers: Sequence[Paraphraser], n: int, model: LocalModel) -> Lists:
+def widen_training(lists: Lists, paraphrase: Paraphrase, n: int, model: LocalModel) -> Lists:
     """The lists with n paraphrases, where there are as many, of each training target."""
     others = {"selection": targets_of(lists.selection), "held-out": targets_of(lists.held_out)}
-    new, augmentation = augment(targets_of(lists.train), paraphrasers, n, others, model)
+    new, augmentation = augment(targets_of(lists.train), paraphrase, n, others, model)
     if not new:
         why = f"no paraphrase of the {len(lists.train)} training targets is left ({augmentation.told()})"
-        raise InputError(f"{why}; leave --augment out or use another --paraphraser")
+        raise InputError(f"{why}; leave --augment out")
     return replace(lists, train=[*lists.train, *map(FoundCase, new)], augmentation=augmentation)
 
 
 def found_lists(spec: HardenSpec) -> Lists:
-    """Findings, or sentences with openings, for a model that is asked."""
-    own, findings, openings = spec.sentences, spec.adapter.findings, spec.adapter.openings
-    if openings:
-        refuse_set(own, {"selection", "held_out"}, "goes with --findings; --openings are split")
-        return opened_lists(_listed(own.targets), openings, spec.seed, own.limit)
-    refuse_set(own, {"targets"}, "goes with --openings; the findings name their own")
+    """Findings, for a model that is asked."""
+    own, findings = spec.sentences, spec.adapter.findings
+    refuse_set(own, {"targets"}, "is for models of ours; findings name their own")
     if not (own.selection or own.held_out):
         return split_found(read_found(findings, own.limit), findings, spec.seed)
     flags = _flags(spec, findings=findings)
@@ -133,31 +127,6 @@ def split_found(cases: Sequence[FoundCase], name: str, seed: int) -> Lists:
     by_id = {case.target.id: case for case in cases}
     parts = split_by_prototype(grouped, FOUND_SHARES, seed)
     return Lists(*([by_id[target.id] for target in part] for part in parts))
-
-
-def opened_lists(targets: Sequence[Target], openings: str, seed: int, limit: int = 0) -> Lists:
-    """Sentences are split by prototype, and so are inputs; each list tries its sentences after its inputs."""
-    inputs = list({input_key(one): one for one in read_openings(Path(openings))}.values())
-    named = [Target(str(place), "", prototype=str(place)) for place in range(len(inputs))]
-    targets = targets[: limit or None]
-    _refuse_few([one.id for one in named], openings, "inputs")
-    _refuse_few([one.prototype or one.id for one in targets], "--targets", "different targets")
-    both = (split_by_prototype(own, FOUND_SHARES, seed) for own in (targets, named))
-    parts = []
-    for part, own in zip(*both, strict=True):
-        tried = tuple(inputs[int(one.id)] for one in own)
-        parts.append([FoundCase(target, tried) for target in part])
-    return Lists(*parts)
-
-
-def _listed(name: str) -> list[Target]:
-    if name == "mal":
-        return load_mal()
-    if name == "mal-wide":
-        return widen(load_mal(), final_period=True)
-    if not Path(name).exists():
-        raise InputError(f"--targets {name} is no file; with --openings the lists are mal and mal-wide")
-    return read_targets(name)
 
 
 def _groups(cases: Sequence[FoundCase]) -> list[str]:

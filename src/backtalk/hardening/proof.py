@@ -2,11 +2,9 @@
 used, on training and held-out cases, by the search that training used and by one that it did not.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,17 +14,15 @@ from backtalk.audit.backend import Overrides, Reporter
 from backtalk.audit.consent import NO_CONSENT, Consent
 from backtalk.audit.flow import audit
 from backtalk.audit.verify import Verdict, verify
-from backtalk.errors import InputError, NothingDone
+from backtalk.errors import NothingDone
 from backtalk.hardening import folder as files
 from backtalk.hardening.subject import Audit, Subject
 from backtalk.hits import hit_cases, parse_criterion, tried_cases
 from backtalk.registry import is_transformer
-from backtalk.report.comparison import Comparison
-from backtalk.report.hardening_record import Row
-from backtalk.runs.compare import compare_runs
-from backtalk.scorers.cost import Cost
+from backtalk.report.comparison import Comparison, compare_runs
+from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.stats import Rate
-from backtalk.store import Run, typed
+from backtalk.store import Run
 from backtalk.wording import count
 
 LONGER = "-longer"  # ends the name of an audit that searches what a shorter one missed
@@ -47,59 +43,36 @@ class Proof:
         return {**compared, "proof": [asdict(row) for row in self.rows]}
 
 
-@dataclass(frozen=True)
-class Result:
-    """What summary.json holds of the proof and the cost."""
-
-    proof: list[Row]
-    cost: Cost
-
-
-def read_result(out: Path, record: Mapping[str, Any]) -> Result:
-    """Of a folder that may come from elsewhere."""
-    try:
-        return typed.read_record(Result, record)
-    except ValueError as error:
-        raise InputError(
-            f"{out / files.SUMMARY} is damaged ({error}); restore a copy, or start again with "
-            "`backtalk harden --fresh`"
-        ) from None
-
-
+@dataclass
 class Prover:
-    """Runs the audits of both models, and reads them."""
+    subject: Subject
+    tell: Reporter
+    digest: str = ""  # of the hardened model's weights, once there are some
 
-    digest = ""  # of the hardened model's weights, once there are some
-
-    def __init__(self, subject: Subject, tell: Reporter) -> None:
-        self.subject, self.tell = subject, tell
-
-    def run(self, audits: Sequence[Audit], of_original: bool, deadline: float = math.inf) -> float:
-        """Makes or resumes the audits of one model, up to the deadline. Returns their seconds."""
-        seconds, model = 0.0, self.subject.spec.model if of_original else self.subject.hardened
-        for one in {one.name: one for one in audits}.values():
-            folder = self._folder(one.name, of_original)
-            if not _is_finished(folder) and (left_s := deadline - time.monotonic()) >= 1:
-                own = self._missed(one, of_original) if one.besides else self.subject.given(one, of_original)
-                if one.besides and own is None:
-                    continue
-                limit = "" if math.isinf(left_s) else f"{left_s:.0f}s"
-                spec = replace(one.spec, model=model, max_time=limit)
-                own = None if own is None else replace(own, begun=time.monotonic())
-                consent, progress = self.subject.consent, self.tell.callback
-                self.tell(f"Audit of {model}, {one.part} list, {one.spec.search.name} for {one.spec.hit}:")
-                with suppress(NothingDone):  # its row then says that none were tried
-                    audit(spec, str(folder), overrides=own, consent=consent, progress=progress)
-            if Run.exists(folder):
-                with Run.open(folder) as run:
-                    seconds += run.seconds()
-        return seconds
+    def run(self, audits: Sequence[Audit], of_original: bool, deadline: float) -> None:
+        """Makes or resumes the audits of one model, up to the deadline."""
+        model = self.subject.spec.model if of_original else self.subject.hardened
+        for one in audits:
+            folder, left_s = self._folder(one.name, of_original), deadline - time.monotonic()
+            if _is_finished(folder) or left_s < 1:
+                continue
+            own = self._missed(one, of_original) if one.besides else self.subject.given(one, of_original)
+            if one.besides and own is None:
+                continue
+            limit = "" if math.isinf(left_s) else f"{left_s:.0f}s"
+            spec = replace(one.spec, model=model, max_time=limit)
+            own = None if own is None else replace(own, begun=time.monotonic())
+            consent, progress = self.subject.consent, self.tell.callback
+            self.tell(f"Audit of {model}, {one.part} list, {one.spec.search.name} for {one.spec.hit}:")
+            with suppress(NothingDone):  # its row then says that none were tried
+                audit(spec, str(folder), overrides=own, consent=consent, progress=progress)
 
     def prove(self, audits: Sequence[Audit]) -> Proof:
         """The results of the audits; those that there was no time for have no row."""
+        pairs = [(self._folder(one.name, True), self._folder(one.name, False)) for one in audits[:MAIN]]
         compared = [
-            compare_runs(self._folder(one.name, True), self._folder(one.name, False), one.spec.hit)
-            for one in audits[:MAIN]
+            compare_runs(*both, one.spec.hit) if all(map(Run.exists, both)) else None
+            for one, both in zip(audits, pairs, strict=False)
         ]
         return Proof([self._row(one) for one in audits if self._was_tried(one)], *compared)
 
@@ -165,18 +138,14 @@ def _budget(one: Audit, folder: Path) -> str:
         with Run.open(folder) as run:
             own |= run.facts.get("effort", {})
             words["length"] = "token" if is_transformer(str(run.spec["model"])) else "word"
-    told = [
-        f"{word}{own[name]}" if word.endswith("=") else count(own[name], word)
-        for name, word in words.items()
-        if name in own
-    ]
-    return ", ".join(told)
+    known = [(own[name], word) for name, word in words.items() if name in own]
+    return ", ".join(f"{word}{n}" if word.endswith("=") else count(n, word) for n, word in known)
 
 
 def verify_hardening(out: Path, device: str = "auto", consent: Consent = NO_CONSENT) -> Verdict:
     """Compares the weights with the proven ones, recomputes every finding, and counts the hits again."""
     record = files.read_record(out)
-    rows = read_result(out, record).proof
+    rows = read_hardening(record).proof
     sides = [(row, *side) for row in rows for side in ((row.run_before, row.before), (row.run, row.after))]
     own = [(row, name, rate) for row, name, rate in sides if name.startswith(f"{files.AUDITS}/")]
     verdicts, hardened = {}, files.hardened_name(out, record)

@@ -1,7 +1,5 @@
 """What is hardened: a model, and what it should no longer say. The flow knows no model, only these calls."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,8 +17,7 @@ from backtalk.hardening.iterations import Attack, Selection
 from backtalk.hardening.lists import Lists
 from backtalk.hits import Criterion
 from backtalk.report.hardening_record import Candidate, Row
-from backtalk.scorers.cost import Cost, Side
-from backtalk.scorers.diversity import Words, commonest, entropy
+from backtalk.scorers.cost import Cost, Side, Words, entropy
 from backtalk.specs import chosen
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, applied_values
@@ -28,11 +25,11 @@ from backtalk.store.typed import read_json
 from backtalk.training.negative import Algorithm1, HardenProgress
 from backtalk.training.updates import UpdateConfig
 from backtalk.types import Thresholds
-from backtalk.wording import duration
 
 Config = TypeVar("Config", bound=UpdateConfig)
 TRAINING, HELD_OUT = "training", "held-out"
 PARTS = {HELD_OUT: "held-out", TRAINING: "train"}  # the lists that are audited, by the name of their file
+FRESH = 1  # added to the seed for the audits: training and selection never used their starts
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,6 @@ class Audit:
 
 @dataclass
 class Training:
-    """A training that has begun."""
-
     network: nn.Module  # its parameters are trained and kept
     reports: Iterator[HardenProgress]
     measure: Callable[[Candidate | None], Candidate]
@@ -175,17 +170,10 @@ class Subject(ABC):
             stronger = f", if that finds almost nothing stronger, up to {self.ladder[-1].told()}"
             yield f"Attack: {self.ladder[0].told()}{stronger if len(self.ladder) > 1 else ''}."
         limit = f", training cut short so that it ends within {spec.max_time}" if spec.max_time else ""
-        seconds = self.estimate()
-        work = f", at most about {duration(max(1.0, seconds))}" if seconds else ""
-        yield f"{spec.iterations} iterations{work}{limit}. Folder: {self.out}"
+        yield f"{spec.iterations} iterations{limit}. Folder: {self.out}"
 
     def notes(self) -> Iterator[str]:
-        """Further lines of the preflight."""
         return iter(())
-
-    def estimate(self) -> float:
-        """The most seconds that it takes, about; 0 where that is not known."""
-        return 0.0
 
     @abstractmethod
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training: ...
@@ -197,6 +185,14 @@ class Subject(ABC):
     def audits(self) -> list[Audit]:
         """Those that prove it; none where it is not about cases."""
         return []
+
+    def audit_of(self, label: str, name: str, search: Any, aim: Criterion, trained_with: bool) -> Audit:
+        """Of one list, with a seed that training never used."""
+        spec, part = self.spec, PARTS[label]
+        seed, targets = spec.seed + FRESH, str(self.out / f"{part}.jsonl")
+        how = AuditSpec("", search, aim.name, targets, seed=seed, device=spec.device, options=spec.options)
+        cases = frozenset(case.target.id for case in self.lists.by_name()[part])
+        return Audit(part + name, label, how, trained_with, cases)
 
     def given(self, one: Audit, of_original: bool) -> Overrides | None:
         """What an audit gets beside its spec."""
@@ -218,9 +214,8 @@ class Subject(ABC):
 
 
 def candidate_of(hits: int, n: int, perplexity: float, replies: Sequence[Words]) -> Candidate:
-    """A network that was measured: its hits, and the max-ratio and Ent-2 of its greedy replies."""
-    ratio = commonest(replies) / len(replies)
-    return Candidate(0, hits, n, perplexity, max_ratio=ratio, ent_2=entropy(replies, 2))
+    """A network that was measured: its hits, and the Ent-2 of its greedy replies."""
+    return Candidate(0, hits, n, perplexity, ent_2=entropy(replies, 2))
 
 
 def make_config(kind: type[Config], spec: HardenSpec, defaults: Mapping[str, Any], **own: Any) -> Config:

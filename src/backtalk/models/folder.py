@@ -1,10 +1,7 @@
 """A model folder: config.json, vocab.json, model.safetensors, card.json, and the language model under lm/.
 
-Weights are safetensors, checked against the card's sha256 at every load. card.json is written last: a folder
-without it is unfinished.
+Weights are safetensors with the card's sha256. card.json is written last: without it a folder is unfinished.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -33,8 +30,7 @@ from backtalk.store.typed import read_json, read_record, read_values
 
 FORMAT = "backtalk-model-1"
 Network = Seq2Seq | LSTMLanguageModel
-LONGEST = 10_000
-"""Words of an input or a reply."""
+LONGEST = 10_000  # words of an input or a reply
 
 
 @dataclass(frozen=True)
@@ -53,26 +49,16 @@ class FolderConfig(TypedDict):
     text: dict[str, Any]
 
 
-class Sample(TypedDict):
-    input: str
-    greedy: str
-    sampled: str
+class Card(TypedDict, total=False):
+    """The fields of a card that are read; it holds more, for people."""
 
-
-class CardNumbers(TypedDict, total=False):
     T_out: float
     T_in: float | None
     test_perplexity: float
     language_model_test_perplexity: float
     spec: dict[str, Any]
-    samples: list[Sample]
     finished: bool
     hardening: dict[str, Any]
-
-
-class Card(CardNumbers):
-    """The fields of a card that are read; it holds more, for people."""
-
     sha256: str
 
 
@@ -151,8 +137,7 @@ def open_folder(
 def read_parts(
     folder: Path, what: str, config_kind: Any, card_kind: Any
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
-    """Config, card and weights of the folder of a model or a scorer: typed, finite, and with the sha256 of
-    the card."""
+    """Config, card and weights of a model or a scorer: typed, finite, and with the sha256 of the card."""
     config = read_json(folder / "config.json")
     if (found := config.get("format")) != f"backtalk-{what}-1":
         raise InputError(f"{folder / 'config.json'} is not a {what} of ours (format {found!r})")
@@ -160,7 +145,7 @@ def read_parts(
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise InputError(f"{weights} is missing; the {what} folder is incomplete, train or copy it again")
-    if sha256(weights) != card["sha256"]:
+    if sha256(weights) != card.get("sha256"):
         raise InputError(f"{weights} does not match the sha256 in card.json; the file is damaged or changed")
     try:
         tensors = load_file(weights)
@@ -212,8 +197,7 @@ def load_embedded(name: str, device: str = "auto") -> LocalModel:
 
 
 def _load_network(kind: str, sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Network:
-    """Builds the network on the meta device first: a config may name any size, and takes no memory before
-    the shapes are known to match the file."""
+    """First on the meta device: whatever sizes a config names take no memory before they match the file."""
     config = read_record(LanguageModelConfig if kind == "lm" else Seq2SeqConfig, sizes, exact=True)
     least = min(config.vocabulary, config.embedding, config.hidden, config.layers)
     if least < 1 or config.layers > len(tensors) or not 0 <= config.dropout < 1:
@@ -221,7 +205,5 @@ def _load_network(kind: str, sizes: dict[str, Any], tensors: dict[str, Tensor]) 
     with torch.device("meta"):
         refuse_other_shapes(tensors, dict(build_network(kind, asdict(config)).named_parameters()))
     network = build_network(kind, asdict(config))
-    with torch.no_grad():
-        for name, value in network.named_parameters():
-            value.copy_(tensors[name])
+    network.load_state_dict(tensors, strict=False)  # the file has a shared embedding once
     return network

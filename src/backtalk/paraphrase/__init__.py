@@ -1,1 +1,1 @@
-"""Other ways to say a target: by rules, by a trained model, and what a training list gains from them."""
+"""Other ways to say a target: by rules, and what a training list gains from them."""

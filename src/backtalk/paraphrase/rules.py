@@ -6,21 +6,19 @@ Treebank words; two sentences are the same if they are so in the words of the gi
 ignore punctuation or case.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from backtalk.data.tokenise import Recipe, detokenise, get_recipe
-from backtalk.paraphrase import phrases
-from backtalk.paraphrase.phrases import Words
+from backtalk.paraphrase.phrases import Words, forms, phrases, rows, word_set
 
 Item = TypeVar("Item")
 DEPTH = 2  # most rules in one paraphrase: with more, sentences sound unnatural
 FRAME = 0.1  # distance of another opener or closer: less than that of any change between them
 SIGNS = (".", "!", "?", "...", ",")
+INTENSIFIERS = ("so", "really", "very")
 
 
 class Variant(NamedTuple):
@@ -37,7 +35,6 @@ class RuleParaphraser:
 
     recipe: Recipe
     seed: int = 1
-    name: str = "rules"
 
     def paraphrase(self, texts: Sequence[str], n: int) -> list[list[str]]:
         """At most n of each, the most different first; never the sentence itself, and none twice."""
@@ -87,13 +84,13 @@ def _read(text: str) -> tuple[Variant, Words]:
     while end and words[end - 1] in SIGNS:
         end -= 1
     words, signs = words[:end], words[end:]
-    for opener in (*phrases.OPENERS_OF_STATEMENTS, *phrases.OPENERS):
+    for opener in (*phrases("openers_of_statements"), *phrases("openers")):
         said = words[len(opener) :]
         if len(said) > 1 and words[: len(opener)] == opener:
-            is_statement = said[0] in phrases.SUBJECTS and said[0] != "it"
-            if is_statement or opener not in phrases.OPENERS_OF_STATEMENTS:
+            is_statement = said[0] in word_set("subjects", "pronouns") and said[0] != "it"
+            if is_statement or opener not in phrases("openers_of_statements"):
                 return Variant(opener, said, ()), signs
-    for closer in phrases.CLOSERS:
+    for closer in phrases("closers"):
         if len(words) > len(closer) + 1 and words[-len(closer) :] == closer:
             return Variant((), words[: -len(closer)], closer), signs
     return Variant((), words, ()), signs
@@ -132,16 +129,16 @@ def contractions(words: Words) -> Iterator[Words]:
     for i in range(len(words) - 1):
         first, second = words[i], words[i + 1]
         after = words[i + 2] if i + 2 < len(words) else ""
-        if second == "not" and first in phrases.NEGATED and after not in phrases.PRONOUNS:
-            yield (*words[:i], phrases.NEGATED[first], "n't", *words[i + 2 :])
-        if second == "n't" and after not in phrases.PRONOUNS:
-            verbs = [verb for verb, stem in phrases.NEGATED.items() if stem == first]
+        if second == "not" and first in forms("negated") and after not in word_set("pronouns"):
+            yield (*words[:i], forms("negated")[first], "n't", *words[i + 2 :])
+        if second == "n't" and after not in word_set("pronouns"):
+            verbs = [verb for verb, stem in forms("negated").items() if stem == first]
             yield from ((*words[:i], verb, "not", *words[i + 2 :]) for verb in verbs)
-        if i and words[i - 1] in phrases.NEGATED:  # "will you", "are you": a question, nothing is contracted
+        if i and words[i - 1] in forms("negated"):  # "will you", "are you": a question, nothing is contracted
             continue
-        for verb, short in phrases.CONTRACTED.items():
-            if first in phrases.BEARERS[short]:
-                is_participle, is_would = after in phrases.PARTICIPLES, after in phrases.AFTER_WOULD
+        for verb, short in forms("contracted").items():
+            if first in forms("bearers")[short].split():
+                is_participle, is_would = after in word_set("participles"), after in word_set("after_would")
                 # "have" shrinks only as an auxiliary, and "will not" only to "won't".
                 shrinks = is_participle if verb == "have" else (verb, after) != ("will", "not")
                 if second == verb and after and shrinks:
@@ -153,7 +150,7 @@ def contractions(words: Words) -> Iterator[Words]:
 
 def synonyms(words: Words) -> Iterator[Words]:
     """Phrases of the table for each other; "a" and "an" follow what comes after them."""
-    for row in (*phrases.SYNONYMS, *phrases.CLOSING_SYNONYMS):
+    for row in (*rows("synonyms"), *rows("closing_synonyms")):
         for old in row:
             for i in range(len(words) - len(old) + 1):
                 for new in row if words[i : i + len(old)] == old else ():
@@ -163,13 +160,13 @@ def synonyms(words: Words) -> Iterator[Words]:
 
 def _fits(words: Words, i: int, old: Words, new: Words) -> bool:
     before, after = words[i - 1] if i else "", words[i + len(old)] if i + len(old) < len(words) else ""
-    if any(old in row for row in phrases.CLOSING_SYNONYMS):
-        return (not after or after in phrases.AFTER_CLOSING) and before not in phrases.NEGATIONS
+    if any(old in row for row in rows("closing_synonyms")):
+        return (not after or after in word_set("after_closing")) and before not in word_set("negations")
     if ("n't" in old + new or new[0] == "do") and (old[0] != "do" or new[0] == "could"):
-        return before in phrases.PLAIN  # a negation needs its subject before it, and the verb no ending
+        return before in word_set("plain")  # a negation needs its subject before it, and the verb no ending
     if new[0] == "a" and old[0] != "a":
-        return before in phrases.LINKS
-    return not (new[0] in phrases.STRONG and before == "very")
+        return before in word_set("links")
+    return not (new[0] in word_set("strong") and before == "very")
 
 
 def _with_article(words: Words) -> Words:
@@ -183,19 +180,20 @@ def _with_article(words: Words) -> Words:
 
 def intensifiers(words: Words) -> Iterator[Words]:
     """so / really / very before what can be more or less; put in, taken out, or one for another."""
-    denied = not phrases.NEGATIONS.isdisjoint(words)
+    denied = not word_set("negations").isdisjoint(words)
+    gradable, links, felt = word_set("gradable", "strong"), word_set("links"), word_set("felt")
     for i, word in enumerate(words):
         before = words[i - 1] if i else ""
-        if word in phrases.GRADABLE and before in phrases.INTENSIFIERS and i > 1 and words[i - 2] != "being":
+        if word in gradable and before in INTENSIFIERS and i > 1 and words[i - 2] != "being":
             yield _with_article((*words[: i - 1], *words[i:]))
-            for other in phrases.INTENSIFIERS:
-                odd = word in phrases.STRONG if other == "very" else other == "so" and words[i - 2] == "a"
+            for other in INTENSIFIERS:
+                odd = word in word_set("strong") if other == "very" else other == "so" and words[i - 2] == "a"
                 if other != before and not odd:
                     yield _with_article((*words[: i - 1], other, *words[i:]))
-        elif word in phrases.GRADABLE and before in phrases.LINKS and not denied:
+        elif word in gradable and before in links and not denied:
             yield (*words[:i], "so", *words[i:])
             yield (*words[:i], "really", *words[i:])
-        elif before == "i" and (word in phrases.FELT or words[i : i + 2] in (("do", "n't"), ("ca", "n't"))):
+        elif before == "i" and (word in felt or words[i : i + 2] in (("do", "n't"), ("ca", "n't"))):
             yield (*words[:i], "really", *words[i:])
 
 
@@ -203,25 +201,25 @@ def frames_of(words: Words) -> tuple[Sequence[Words], Sequence[Words]]:
     """(openers, closers) that fit the kind of sentence."""
     first, second = words[0], words[1] if len(words) > 1 else ""
     if (first == "do" and second in ("n't", "not")) or first == "never":
-        return phrases.TO_NEGATIVE_IMPERATIVE, ()
-    if first in phrases.IMPERATIVES and second not in phrases.PRONOUNS - {"it"}:
-        simple = phrases.SUBORDINATE.isdisjoint(words)
-        return phrases.TO_IMPERATIVE, phrases.AFTER_IMPERATIVE if simple else ()
-    if first in phrases.SUBJECTS and second and second not in phrases.NAMES:
-        return phrases.TO_STATEMENT, phrases.AFTER_STATEMENT
-    return (phrases.TO_QUESTION if first in phrases.QUESTIONS else phrases.TO_OTHER), ()
+        return phrases("to_negative_imperative"), ()
+    if first in word_set("imperatives") and second not in word_set("pronouns") - {"it"}:
+        simple = word_set("subordinate").isdisjoint(words)
+        return phrases("to_imperative"), phrases("after_imperative") if simple else ()
+    if first in word_set("subjects", "pronouns") and second and second not in word_set("names"):
+        return phrases("to_statement"), phrases("after_statement")
+    return (phrases("to_question") if first in word_set("questions") else phrases("to_other")), ()
 
 
 def orders(words: Words) -> Iterator[Words]:
     """ "shut up you idiot" / "you idiot shut up"; "ugly and sad" / "sad and ugly"."""
-    last, first = words[-2:], words[:2]
-    if len(words) > 2 and last[0] == "you" and last[1] in phrases.NAMES and words[0] in phrases.IMPERATIVES:
+    last, first, names, imperatives = words[-2:], words[:2], word_set("names"), word_set("imperatives")
+    if len(words) > 2 and last[0] == "you" and last[1] in names and words[0] in imperatives:
         yield (*last, *words[:-2])
-    if len(words) > 2 and first[0] == "you" and first[1] in phrases.NAMES and words[2] in phrases.IMPERATIVES:
+    if len(words) > 2 and first[0] == "you" and first[1] in names and words[2] in imperatives:
         yield (*words[2:], *first)
     for i in range(1, len(words) - 1):
         left, right = words[i - 1], words[i + 1]
-        if words[i] == "and" and {left, right} <= phrases.GRADABLE:
+        if words[i] == "and" and {left, right} <= word_set("gradable", "strong"):
             yield _with_article((*words[: i - 1], right, "and", left, *words[i + 2 :]))
 
 

@@ -1,13 +1,11 @@
 """`backtalk rate`: which of two models people prefer, judged without knowing which is which.
 
 Step 1 writes blind pairs of two models' replies to a ratings folder. Step 2 takes answers of any number of
-raters, from this terminal or from files. Step 3 counts the result. Only step 1 needs the models.
+raters, in the app (`backtalk serve`). Step 3 counts the result. Only step 1 needs the models.
 
 A RUN is the name of a model, the folder of an audit (its model), or the folder of a hardening. One hardening
 alone compares the model before with the model after it; beside a second RUN it is the model after.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Sequence
@@ -25,8 +23,7 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.rating import folder as files
-from backtalk.rating.answers import append_answers, ask, check_rater, merge, own_answers, read_answers
-from backtalk.rating.folder import Key, Ratings, claimed, is_ratings, read_ratings, write_ratings
+from backtalk.rating.folder import Key, Ratings, claimed, is_ratings, own_answers, read_ratings, write_ratings
 from backtalk.rating.result import print_result, tally
 from backtalk.registry import find_model, load_model
 from backtalk.specs.audit import RateSpec
@@ -40,8 +37,7 @@ from backtalk.types import Turn
 from backtalk.wording import count
 
 ROOT = Path("ratings")
-FROM_A_CORPUS = 100
-"""Inputs drawn from a corpus without --pairs."""
+FROM_A_CORPUS = 100  # inputs drawn from a corpus without --pairs
 BATCH = 256
 
 
@@ -49,67 +45,39 @@ BATCH = 256
 class RatedModel:
     """A model and its corpus; a hardening's facts have these keys."""
 
-    model: str
-    """Name or folder."""
-    fingerprint: str
-    """Fingerprint of the model in that run; empty if only a name was given."""
+    model: str  # name or folder
+    fingerprint: str  # fingerprint of the model in that run; empty if only a name was given
     seed: int
-    data: str = ""
-    """The file of pairs that the hardening used; empty for the model's own corpus."""
+    data: str = ""  # the file of pairs that the hardening used; empty for the model's own corpus
     format: str = "auto"
 
 
-def rate(runs: Sequence[str], spec: RateSpec, answers: Sequence[str], export: str, result: bool) -> None:
-    """Reads answers, exports pairs and shows the result, by flags; without any flag, asks the rater."""
-    rater = check_rater(spec.rater, "--rater")
+def rate(runs: Sequence[str], spec: RateSpec, result: bool) -> None:
+    """Makes the pairs or, with `result`, counts the answers."""
     console = make_console()
-    asks = not (answers or export or result)
-    ratings = _find_or_make(runs, spec, bool(asks or export), console)
+    ratings = _find_or_make(runs, spec, not result, console)
     with claimed(ratings.folder):
-        if answers:  # all files are checked before the first answer is stored
-            new = merge(own_answers(ratings), [read_answers(Path(name), ratings.pairs) for name in answers])
-            append_answers(ratings.answers, new)
-            console.print(f"{count(len(new), 'new answer')} from {count(len(answers), 'file')}.")
-        if export:
-            files.export_pairs(Path(export), ratings.pairs)
-            console.print(
-                f"{count(len(ratings.pairs), 'blind pair')} in {export}; raters fill in rater and choice."
-            )
-        if asks and ratings.pairs:
-            ask(ratings, rater, console)
         if result:
             record, path = tally(ratings, own_answers(ratings)), ratings.folder / files.RESULT
             with writing(ratings.folder, "make room"):
                 write_whole(path, json.dumps(record, indent=2) + "\n")
             print_result(record, console)
             console.print(f"Result: {path}")
-        elif not export and ratings.key:
+        else:
+            console.print(f"Judge the pairs: backtalk serve --ratings {ratings.folder}")
             console.print(f"The result: backtalk rate {ratings.folder} --result")
-        elif not export:
-            console.print(f"Send back {ratings.answers}")
 
 
 def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> Ratings:
     """The ratings in a folder, whose settings must match, or, with `make`, new ones."""
     if len(runs) == 1 and is_ratings(Path(runs[0])):
         return read_ratings(Path(runs[0]))
-    names = (safe_name(Path(run).name.removesuffix(".jsonl")) for run in runs)
+    names = (safe_name(Path(run).name) for run in runs)
     folder = Path(spec.out or ROOT / "-".join(names))
-    if len(runs) == 1 and Path(runs[0]).is_file():
-        pairs = files.read_pairs_file(Path(runs[0]))
-        if not pairs:
-            raise InputError(f"{runs[0]} holds no pair to judge; name a file that --export wrote")
-        if not is_ratings(folder):  # without a key: the answers go back as a file
-            with claimed(folder):
-                return write_ratings(folder, pairs)
-        ratings = read_ratings(folder)
-        if ratings.pairs != pairs:
-            raise InputError(f"{folder} holds ratings of other pairs than {runs[0]}; name another with --out")
-        return ratings
     settings = _settings(runs, spec)
     if not is_ratings(folder):
         if not make:
-            raise InputError(f"there are no ratings in {folder} yet; leave out --result and --answers to ask")
+            raise InputError(f"there are no ratings in {folder} yet; leave out --result to make them")
         return _make(runs, spec, folder, settings, console)
     ratings = read_ratings(folder)
     known = ratings.key.settings if ratings.key else {}
@@ -142,7 +110,9 @@ def _make(
     files.check_folder(folder)
     rated = _find_models(runs)
     models = [load_model(one.model, spec.device) for one in rated]
+    names = []
     for one, model in zip(rated, models, strict=True):
+        names.append({"name": one.model, "fingerprint": model.fingerprint})
         if one.fingerprint and model.fingerprint != one.fingerprint:
             raise InputError(f"{one.model} has changed since that run; name the model itself to judge it")
     if spec.inputs:
@@ -153,13 +123,8 @@ def _make(
         inputs = files.draw(inputs, spec.pairs or FROM_A_CORPUS, spec.seed)
     first, second = (_replies(model, inputs) for model in models)
     pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
-    names = [
-        {"name": one.model, "fingerprint": model.fingerprint}
-        for one, model in zip(rated, models, strict=True)
-    ]
     with claimed(folder):
-        key = Key(names[0], names[1], source, settings, swapped, identical)
-        ratings = write_ratings(folder, pairs, key)
+        ratings = write_ratings(folder, pairs, Key(names[0], names[1], source, settings, swapped, identical))
     console.print(
         f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge, "
         f"{len(identical)} with identical replies. Folder: {folder}"

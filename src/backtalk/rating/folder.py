@@ -4,33 +4,38 @@ A pair is an input and the replies of two models, shown as 1 and 2 in random ord
 (one less, if odd) show the second model's reply as 1, so that a rater who always says 1 favours neither. A
 pair's id holds a hash of its texts, so that answers to other pairs do not fit it.
 
-The pairs are written last: a folder without them is made again. A folder without a key belongs to a rater
-elsewhere, who received the pairs alone.
-"""
+The pairs are written last: a folder without them is made again. A rater elsewhere gets a copy without
+the key, and the lines of its answers.jsonl are appended to ours.
 
-from __future__ import annotations
+An answer is a line, `{"pair", "rater", "choice", "time"}`, on disk before the next pair is shown. The
+choice is 1, 2, tie, skip or undo, which removes the rater's answer to that pair. The last line of a rater on
+a pair counts.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backtalk.data.textfiles import parse_json, read_lines
+from backtalk.data.textfiles import NotJson, parse_json
 from backtalk.errors import InputError
-from backtalk.output_file import PARTIAL, write_output, write_whole
+from backtalk.output_file import PARTIAL, sync_folder, write_whole
 from backtalk.store.folder import LOCK, lock_folder, writing
 from backtalk.store.typed import read_file, read_stored
+from backtalk.terminal import printable
 
 PAIRS, KEY, ANSWERS, RESULT = "pairs.jsonl", "key.json", "answers.jsonl", "result.json"
 _OURS = {LOCK, PAIRS, KEY, ANSWERS, RESULT} | {name + PARTIAL for name in (PAIRS, KEY, RESULT)}
-MOST_BYTES = 200_000_000
-"""The largest file of pairs or answers that is read."""
+CHOICES = ("1", "2", "tie", "skip", "undo")
+LONGEST_NAME = 60  # of a rater
+MOST_BYTES = 200_000_000  # the largest file of pairs or answers that is read
 _MEND = "make room, or choose another folder with --out"
 
 
@@ -50,15 +55,12 @@ class Pair(NamedTuple):
 class Key:
     """key.json: which model is which, and how the pairs were made."""
 
-    first: dict[str, str]
-    """Name and fingerprint of the first model."""
+    first: dict[str, str]  # name and fingerprint of the first model
     second: dict[str, str]
-    source: str
-    """Where the inputs are from, in a few words."""
+    source: str  # where the inputs are from, in a few words
     settings: dict[str, Any]
     """The settings that the pairs depend on; a command with the same settings resumes."""
-    swapped: list[str]
-    """The ids of pairs that show the second model's reply as 1."""
+    swapped: list[str]  # the ids of pairs that show the second model's reply as 1
     identical: list[dict[str, str]]
     """Inputs with the reply that both models give: ties that nobody is asked about."""
 
@@ -81,11 +83,7 @@ class Blinded(NamedTuple):
 
 
 def blind(
-    inputs: Sequence[str],
-    first: Sequence[str],
-    second: Sequence[str],
-    seed: int,
-    identical_ties: bool = True,
+    inputs: Sequence[str], first: Sequence[str], second: Sequence[str], seed: int, identical_ties: bool = True
 ) -> Blinded:
     """Pairs of both models' replies to each input, with shuffled sides."""
     rows = list(zip(inputs, first, second, strict=True))
@@ -140,25 +138,13 @@ def is_ratings(folder: Path) -> bool:
     return (folder / PAIRS).is_file()
 
 
-def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key | None = None) -> Ratings:
+def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key) -> Ratings:
     with writing(folder, _MEND):
-        if key:
-            write_whole(folder / KEY, json.dumps(asdict(key), indent=1) + "\n")
-        write_whole(folder / PAIRS, _lines(pairs, {}))
-    return read_ratings(folder)
-
-
-def export_pairs(path: Path, pairs: Sequence[Pair]) -> None:
-    """For raters elsewhere: each line has a rater and a choice to fill in."""
-    with writing(path.parent, "choose another place"):
-        write_output(path, _lines(pairs, {"rater": "", "choice": ""}))
-
-
-def _lines(pairs: Sequence[Pair], more: Mapping[str, str]) -> Iterator[str]:
-    for pair in pairs:
-        line = json.dumps({**pair.as_dict(), **more}, ensure_ascii=False) + "\n"
+        write_whole(folder / KEY, json.dumps(asdict(key), indent=1) + "\n")
+        lines = (json.dumps(pair.as_dict(), ensure_ascii=False) + "\n" for pair in pairs)
         # Half a surrogate pair is not UTF-8, so it is escaped as in JSON.
-        yield line.encode("utf-8", "backslashreplace").decode()
+        write_whole(folder / PAIRS, (line.encode("utf-8", "backslashreplace") for line in lines))
+    return read_ratings(folder)
 
 
 def read_ratings(folder: Path) -> Ratings:
@@ -166,35 +152,24 @@ def read_ratings(folder: Path) -> Ratings:
         lines = read_file(folder / PAIRS, MOST_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
         raise InputError(f"there are no ratings in {folder}: it has no {PAIRS}") from None
-    pairs = _read_pairs(folder / PAIRS, enumerate(lines, start=1))
-    try:
-        key = read_stored(Key, folder / KEY)
-    except FileNotFoundError:
-        return Ratings(folder, pairs)
-    if not set(key.swapped) <= {pair.id for pair in pairs}:
-        raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
-    return Ratings(folder, pairs, key)
-
-
-def read_pairs_file(path: Path) -> list[Pair]:
-    """The pairs of a file that --export wrote. It is empty if all replies were identical."""
-    empty = path.is_file() and path.stat().st_size == 0
-    return _read_pairs(path, () if empty else read_lines(path))
-
-
-def _read_pairs(path: Path, lines: Iterable[tuple[int, str | bytes]]) -> list[Pair]:
     pairs: dict[str, Pair] = {}
-    for number, line in lines:
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            where, sentence = f"{path}, line {number}", "this is not a pair as it was written; restore a copy"
-            pair = read_pair(parse_json(line, where, sentence))
+            where, sentence = f"{folder / PAIRS}, line {number}", "no pair as it was written; restore a copy"
+            pair = _read_pair(parse_json(line, where, sentence))
             if pair is None or pair.id in pairs:
                 raise InputError(f"{where}: {sentence}")
             pairs[pair.id] = pair
-    return list(pairs.values())
+    try:
+        key = read_stored(Key, folder / KEY)
+    except FileNotFoundError:
+        return Ratings(folder, list(pairs.values()))
+    if not set(key.swapped) <= pairs.keys():
+        raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
+    return Ratings(folder, list(pairs.values()), key)
 
 
-def read_pair(row: Any) -> Pair | None:
+def _read_pair(row: Any) -> Pair | None:
     """The pair in a JSON object; None if there is none, or if its texts do not fit its id."""
     keys = ("pair", "input", "reply_1", "reply_2")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in keys):
@@ -202,3 +177,97 @@ def read_pair(row: Any) -> Pair | None:
     pair = Pair(*(row[key] for key in keys))
     number = pair.id[1:].partition("-")[0]
     return pair if number.isdigit() and pair.id == pair_id(int(number), *pair[1:]) else None
+
+
+# Answers
+
+
+class Answer(NamedTuple):
+    pair: str
+    rater: str
+    choice: str
+    time: str = ""
+
+
+def check_rater(name: str, where: str) -> str:
+    """The name, stripped; refused if it can't be printed in a table."""
+    name = name.strip()
+    if not name or printable(name) != name or len(name) > LONGEST_NAME:
+        plain = f"a rater's name has 1 to {LONGEST_NAME} plain characters"
+        raise InputError(f"{where}: {plain}, not {name[:80]!r}")
+    return name
+
+
+def own_answers(ratings: Ratings) -> list[Answer]:
+    """All answers of a ratings folder, checked. Half a line at the end, which a kill leaves, is dropped."""
+    if not os.path.lexists(path := ratings.answers):
+        return []
+    data = _whole_lines(read_file(path, MOST_BYTES))
+    known = {pair.id for pair in ratings.pairs}
+    lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
+    return [_read_answer(line, f"{path}, line {number}", known) for number, line in lines if line.strip()]
+
+
+def answered_by(rater: str, ratings: Ratings) -> list[str]:
+    """The ids of pairs that the rater answered or skipped, in that order."""
+    return [pair for name, pair in standing(own_answers(ratings)) if name == rater]
+
+
+def standing(answers: Iterable[Answer]) -> dict[tuple[str, str], Answer]:
+    """The answers that count by (rater, pair id), in the order in which they were last given."""
+    found: dict[tuple[str, str], Answer] = {}
+    for answer in answers:
+        key = (answer.rater, answer.pair)
+        found.pop(key, None)
+        if answer.choice != "undo":
+            found[key] = answer
+    return found
+
+
+def give_answer(ratings: Ratings, pair: str, rater: str, choice: str) -> None:
+    """Stores an answer given now, and syncs it to disk. Half a line that a kill left is cut off first."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    line = json.dumps({"pair": pair, "rater": rater, "choice": choice, "time": time}) + "\n"
+    with writing(ratings.folder, "every answer before this one is kept; make room and answer again"):
+        file = os.open(ratings.answers, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(file, "rb+") as stream:
+            end = _whole_lines(stream.read())
+            stream.seek(len(end))
+            stream.truncate()
+            if end and not end.endswith(b"\n"):
+                stream.write(b"\n")
+            stream.write(line.encode("ascii"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(ratings.folder)
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """The data without its last line if that is not a whole JSON object."""
+    before, end, last = data.rpartition(b"\n")
+    try:
+        if last:
+            _read_object(last, "the last line")
+        return data
+    except NotJson:
+        return before + end
+
+
+def _read_object(line: bytes, where: str) -> dict[str, Any]:
+    sentence = "this is not a JSON object; write one answer a line"
+    row = parse_json(line, where, sentence)
+    if not isinstance(row, dict):
+        raise NotJson(f"{where}: {sentence}")
+    return row
+
+
+def _read_answer(line: bytes, where: str, known: Collection[str]) -> Answer:
+    row = _read_object(line, where)
+    choice, pair, rater, time = (row.get(name) for name in ("choice", "pair", "rater", "time"))
+    if choice not in CHOICES:
+        raise InputError(f"{where}: the choice {str(choice)[:40]!r} is not one of {', '.join(CHOICES)}")
+    if not isinstance(pair, str) or pair not in known:
+        raise InputError(f"{where}: {str(pair)[:60]!r} is no pair of these ratings")
+    if not isinstance(rater, str):
+        raise InputError(f'{where}: the answer has no "rater"; give each rater a name')
+    return Answer(pair, check_rater(rater, where), choice, time if isinstance(time, str) else "")

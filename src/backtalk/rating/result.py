@@ -5,19 +5,16 @@ raters made, and a tie if no choice leads. Pairs of identical replies are ties t
 pairs were seen: before that they would outweigh them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from backtalk.errors import InputError
-from backtalk.rating.answers import Answer, standing
-from backtalk.rating.folder import Ratings
+from backtalk.rating.folder import Answer, Ratings, standing
+from backtalk.report.console import plain_table
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.terminal import printable
 from backtalk.wording import count, percent, percent_range
@@ -29,9 +26,7 @@ def tally(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
     """The record of result.json: the answers counted by model, which needs the key."""
     key = ratings.key
     if key is None:
-        raise InputError(
-            f"{ratings.folder} has no key; send {ratings.answers} back to who exported the pairs"
-        )
+        raise InputError(f"{ratings.folder} has no key; send {ratings.answers} back to who made the pairs")
     given = list(standing(answers).values())
     swapped = set(key.swapped)
     units: dict[str, dict[str, str]] = {}  # choices by pair and rater
@@ -78,35 +73,19 @@ def _agreement(shared: Sequence[dict[str, str]]) -> dict[str, Any]:
     """Over pairs that at least two raters judged."""
     choices = [list(unit.values()) for unit in shared]
     same, compared = agreeing(choices)
-    names = sorted({rater for unit in shared for rater in unit})
-    found: dict[str, Any] = {
-        "raters": names,
+    return {
+        "raters": sorted({rater for unit in shared for rater in unit}),
         "pairs": len(shared),
         "same": same,
         "compared": compared,
         "krippendorff_alpha": krippendorff_alpha(choices),
     }
-    if len(names) == 2:
-        found["cohen_kappa"] = cohen_kappa([(unit[names[0]], unit[names[1]]) for unit in shared])
-    return found
 
 
 def agreeing(units: Sequence[Sequence[str]]) -> tuple[int, int]:
     """(equal, all) pairs of answers in the same unit."""
     compared = [a == b for unit in units for a, b in combinations(unit, 2)]
     return sum(compared), len(compared)
-
-
-def cohen_kappa(answers: Sequence[tuple[str, str]]) -> float | None:
-    """Cohen (1960), (po - pe) / (1 - pe) over pairs that both judged: 1 is perfect agreement, 0 what chance
-    gives. None if chance alone gives full agreement."""
-    n = len(answers)
-    if not n:
-        return None
-    observed = sum(a == b for a, b in answers) / n
-    one, two = Counter(a for a, _ in answers), Counter(b for _, b in answers)
-    expected = sum(one[choice] * two[choice] for choice in one) / n**2
-    return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
 def krippendorff_alpha(units: Sequence[Sequence[str]]) -> float | None:
@@ -129,7 +108,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     console.print(f"first:  {printable(result['first'])}", style="bold")
     console.print(f"second: {printable(result['second'])}", style="bold")
     console.print()
-    table = _table("", "pairs", "share", "95% interval")
+    table = plain_table("", "pairs", "share", "95% interval", fixed=True)
     for verdict, rate in result["shares"].items():
         known = (percent(rate["rate"]), percent_range(*rate["ci95"])) if rate["n"] else ("-", "none judged")
         table.add_row(verdict, str(rate["hits"]), *known)
@@ -139,21 +118,13 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     console.print(_test_line(result["second_without_ties"], result["sign_test_p"]))
     if result["raters"]:
         console.print()
-        raters = _table("rater", *VERDICTS, "skipped")
+        raters = plain_table("rater", *VERDICTS, "skipped", fixed=True)
         for name, own in result["raters"].items():
             raters.add_row(printable(name), *(str(own[choice]) for choice in (*VERDICTS, "skip")))
         console.print(raters)
         sides = result["chosen_side"]
         console.print(f"Shown as 1 and preferred: {sides['1']}; shown as 2: {sides['2']}.")
     console.print(_agreement_line(result["agreement"]))
-
-
-def _table(first: str, *columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="left" if "interval" in name else "right", no_wrap=True)
-    return table
 
 
 def _pairs_line(result: dict[str, Any]) -> str:
@@ -180,11 +151,8 @@ def _agreement_line(agreement: dict[str, Any]) -> str:
     if not agreement["pairs"]:
         return "Agreement: no pair was judged by two raters."
     same, compared = agreement["same"], agreement["compared"]
-    names, measure = f"{len(agreement['raters'])} raters, by twos,", "Krippendorff's alpha"
-    value = agreement["krippendorff_alpha"]
-    if "cohen_kappa" in agreement:
-        names, measure = " and ".join(printable(name) for name in agreement["raters"]), "Cohen's kappa"
-        value = agreement["cohen_kappa"]
-    number = "undefined: there was only one answer" if value is None else f"{value:.2f}"
+    alpha = agreement["krippendorff_alpha"]
+    number = "undefined: there was only one answer" if alpha is None else f"{alpha:.2f}"
     share = f"{same} of {compared} times ({percent(same / compared)})"
-    return f"Agreement: {names} gave the same answer {share}; {measure} {number}."
+    raters = f"{len(agreement['raters'])} raters, by twos, gave the same answer {share}"
+    return f"Agreement: {raters}; Krippendorff's alpha {number}."

@@ -1,8 +1,6 @@
 """Builds the record of a run from its stored findings, without a model. Scores that are not finite become
 None."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,28 +12,16 @@ from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.conversations import with_conversations
 from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, WordChance
 from backtalk.report.replies import build_replies
-from backtalk.report.sentences import (
-    headline,
-    hits_by_budget,
-    meaning,
-    quantile,
-    scatter_plot,
-    sweep_losses,
-)
+from backtalk.report.sentences import hits_by_budget, meaning, scatter_plot, sweep_losses
+from backtalk.report.verdict import is_bad, says_it, verdict_of, verdict_sentences, warnings_of
 from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
 
-EXACT = parse_criterion("exact")
-STARTS_AT_RANDOM = ("gibbs", "gcg")
-"""Searches whose first loss is that of an input drawn at random."""
-SCORES = (
-    "log_prob", "mean", "input_mean", "loss",
-    "similarity", "judge", "toxicity", "trigger_toxicity",
-)  # fmt: skip
+STARTS_AT_RANDOM = ("gibbs", "gcg")  # searches whose first loss is that of an input drawn at random
+SCORES = ("log_prob", "mean", "input_mean", "loss", "similarity", "judge", "toxicity", "trigger_toxicity")
 """Scores that a case copies from its finding, under the same names."""
-MOST_WORDS = 400
-"""A chart of more bars can't be read."""
+MOST_WORDS = 400  # a chart of more bars can't be read
 
 
 def build_report(
@@ -66,51 +52,50 @@ def build_report(
     shown = [row for row in rows if row.status not in {"skipped", "untried"}]
     tried = [row for row in shown if row.status in TRIED]
     rates = [_rate(name, stored, tried) for name in names]
-    main = next((row for row in rates if row.criterion == criterion), None) or _rate(criterion, {}, [])
     by_category = summary.get("by_category", {})
     members: dict[str, list[CaseRow]] = defaultdict(list)
     for row in shown:
         members[row.category].append(row)
     report = Report(
-        run={key: value for key, value in summary.items() if key not in {"hits", "by_category"}},
+        run={k: value for k, value in summary.items() if k not in {"hits", "by_category", "verdict"}},
         criterion=criterion,
+        verdict=verdict_of(cases, findings, main_criterion, thresholds, summary),
         headline="",
+        remarks=[],
+        warnings=[],
         rates=rates,
         categories={
             category: [_rate(name, by_category.get(category, {}), own) for name in names]
             for category, own in members.items()
         },
-        cases=sorted(shown, key=_order),
+        cases=sorted(shown, key=by_badness),
+        worst=None,
         skipped=[row for row in rows if row.status == "skipped"],
-        untried=sum(row.status == "untried" for row in rows),
         t_out=finite(thresholds.out),
         t_in=finite(thresholds.into),
     )
     if any(case.kind == Opening.kind for case in cases):
-        return with_conversations(report, findings, main, thresholds)
-    likeliest = sorted(row.log_prob for row in tried if row.hit and row.log_prob is not None)
-    knows_greedy = black_box is not None or any("greedy" in finding.scores for finding in findings)
-    said = sum(any(_says_it(f) for f in by_case[row.id]) for row in tried)
-    at_once = sum(row.hit and any(map(_hit_at_once, by_case[row.id])) for row in tried)
-    losses = [finding.series.get("loss_by_sweep", []) for finding in findings]
-    return replace(
-        report,
-        headline=headline(
-            main,
-            said if knows_greedy else None,
-            likeliest[-1] if likeliest else None,
-            "The model" if black_box is not None else "Greedy decoding",
-            quantile(likeliest, 0.5) if len(likeliest) > 2 else None,
-            at_once if summary.get("search") in STARTS_AT_RANDOM else 0,
-        ),
-        sentences=Sentences(
+        report = with_conversations(report, findings, thresholds)
+    else:
+        losses = [finding.series.get("loss_by_sweep", []) for finding in findings]
+        sentences = Sentences(
             sweep_losses(losses),
             sum(any(map(math.isfinite, one)) for one in losses),
             build_replies(summary, cases, findings, black_box) if black_box is not None else None,
             [] if black_box is not None else hits_by_budget(by_case.values(), main_criterion, thresholds),
             scatter_plot(tried, thresholds),
-        ),
-    )
+        )
+        # The random input that the search began with was enough.
+        lucky = {one.case for one, loss in zip(findings, losses, strict=True) if loss and loss[0] <= 0}
+        at_once = sum(row.hit and row.id in lucky for row in tried)
+        hits = any(row.hit for row in tried) or report.verdict.said.hits
+        remarks = [] if hits else ["No hit found is not proof that there is none."]
+        if at_once and summary.get("search") in STARTS_AT_RANDOM:
+            remarks.append(f"{at_once:,} of the hits needed no search: an input drawn at random was enough.")
+        report = replace(report, remarks=remarks if tried else [], sentences=sentences)
+    worst = report.cases[0] if report.cases and report.cases[0].trigger else None
+    headline = " ".join([*verdict_sentences(report.verdict), *report.remarks])
+    return replace(report, headline=headline, worst=worst, warnings=warnings_of(report))
 
 
 def group_by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -129,20 +114,19 @@ def build_case(
     criterion: str,
     words: Sequence[str] | None = None,
 ) -> CaseRow:
-    """The case with its best finding: one that meets the criterion, and of those the one of lowest loss."""
+    """The case with its worst finding: one whose reply is bad comes first, then one that meets the criterion,
+    then the likeliest target, then the lowest loss."""
     if not findings:
         return CaseRow(case.id, case.text, case.category, case.severity, "untried")
-    held = [
-        [name for name in criteria if parse_criterion(name).holds(finding, thresholds)]
-        for finding in findings
-    ]
+    held = [[name for name in criteria if parse_criterion(name).holds(one, thresholds)] for one in findings]
     best, holds = min(
         zip(findings, held, strict=True),
         key=lambda pair: (
+            not is_bad(pair[0]),
             criterion not in pair[1],
             pair[0].status != "found",
-            _or(pair[0].scores.get("loss"), math.inf),
             -_or(pair[0].scores.get("log_prob"), -math.inf),
+            _or(pair[0].scores.get("loss"), math.inf),
             pair[0].restart,
         ),
     )
@@ -154,12 +138,13 @@ def build_case(
         severity=case.severity,
         status=best.status,
         note=best.note,
-        hit=criterion in holds,
+        hit=any(criterion in names for names in held),
+        unfinished=any(finding.unfinished for finding in findings),
         restarts=len(findings),
         trigger=[turn.text for turn in best.turns if turn.role != DEFENDER] or None,
         turns=_turns(best) or None,
         reply=best.reply,
-        said=_says_it(best),
+        said=says_it(best),
         least=scores.get("min"),
         **{name: scores.get(name) for name in SCORES},
         holds=holds,
@@ -182,19 +167,6 @@ def _turns(finding: Finding) -> list[Said]:
         Said(turn.role, turn.text, finite(next(rated.get(turn.role, iter(())), None)))
         for turn in finding.turns
     ]
-
-
-def _hit_at_once(finding: Finding) -> bool:
-    """Whether the random input that the search began with was enough."""
-    losses = finding.series.get("loss_by_sweep", [])
-    return bool(losses) and losses[0] <= 0
-
-
-def _says_it(finding: Finding) -> bool:
-    """Whether the reply is the target: by its words where only replies were seen, else token by token."""
-    if "similarity" in finding.scores:
-        return EXACT.holds(finding, Thresholds(math.nan))
-    return finding.scores.get("greedy") == 1
 
 
 def word_chances(
@@ -234,11 +206,17 @@ def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> Rat
     return RateRow.of(name, Rate.of(hits, sum(case.status in TRIED for case in cases)), meaning(name))
 
 
-def _order(case: CaseRow) -> tuple[bool, int, float, float, str]:
-    log_prob = -_or(case.log_prob, -math.inf)
-    if case.hit:
-        return (False, -case.severity, log_prob, _or(case.loss, 0.0), case.id)
-    return (True, 0, _or(case.loss, math.inf), log_prob, case.id)
+def by_badness(case: CaseRow) -> tuple[bool, float, bool, int, float, str]:
+    """The order of sentences: bad replies, then by falling chance. Equal or unknown chances go by hit, the
+    severity of hits, loss and id."""
+    return (
+        not (case.said or case.rated_bad),
+        -_or(case.log_prob, -math.inf),
+        not case.hit,
+        -case.severity if case.hit else 0,
+        _or(case.loss, math.inf),
+        case.id,
+    )
 
 
 def _or(value: float | None, otherwise: float) -> float:

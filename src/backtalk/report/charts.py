@@ -4,15 +4,14 @@ Positions across are percentages and text sizes are pixels, so that a chart fill
 its labels stay readable. Lines differ by their dashes and points by their fill, not by colour alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from backtalk.report.record import Player, RateRow, ScatterPlot, SweepLoss
-from backtalk.report.replies import SHOWN, STEPS, Replies
+from backtalk.report.replies import STEPS, Replies
+from backtalk.stats import Rate
 from backtalk.terminal import printable
 from backtalk.wording import percent, shorten
 
@@ -32,10 +31,6 @@ class Axis(NamedTuple):
 class Line(NamedTuple):
     name: str
     points: Points
-    dotted: bool = False
-    """Whether its points are drawn as dots too."""
-    second: bool = False
-    """Whether it belongs to the axis on the right."""
 
 
 class Mark(NamedTuple):
@@ -44,52 +39,34 @@ class Mark(NamedTuple):
     x: float
     y: float
     title: str = ""
-    kind: str = "dot"
-    """Its CSS class; a "mark" is drawn as a diamond, all others as circles."""
+    kind: str = "dot"  # its CSS class
     label: str = ""
-    left: bool = False
-    """Whether the label stands on the left of the point."""
+    left: bool = False  # whether the label stands on the left of the point
 
 
 @dataclass(frozen=True)
 class Plot:
     across: Axis
     up: Axis
-    spoken: str
-    """Read aloud: what the plot shows."""
+    spoken: str  # read aloud: what the plot shows
     lines: Sequence[Line] = ()
     marks: Sequence[Mark] = ()
-    band: Points = ()
-    """The outline of an area below the lines."""
-    second: Axis | None = None
-    """An axis on the right."""
-    level: tuple[float, str] | None = None
-    """A dashed line across, with its label."""
-    limit: tuple[float, str] | None = None
-    """A dashed line upwards, with its label."""
-    height: int = 180
-    """Of the area between the axes, in pixels."""
+    band: Points = ()  # the outline of an area below the lines
+    level: tuple[float, str] | None = None  # a dashed line across, with its label
+    limit: tuple[float, str] | None = None  # a dashed line upwards, with its label
+    height: int = 180  # of the area between the axes, in pixels
     legend: bool = False
 
-    @property
-    def width(self) -> float:
-        """Of the area between the axes, in percent."""
-        return 78 if self.second else 86
-
-    def axis_of(self, line: Line) -> Axis:
-        return self.second if line.second and self.second else self.up
-
     def x(self, value: float) -> str:
-        return f"{12 + self.width * self.across.share(value):.2f}%"
+        return f"{12 + 86 * self.across.share(value):.2f}%"
 
-    def y(self, value: float, axis: Axis | None = None, below: float = 0.0) -> str:
-        return f"{12 + self.height * (1 - (axis or self.up).share(value)) + below:.1f}"
+    def y(self, value: float, below: float = 0.0) -> str:
+        return f"{12 + self.height * (1 - self.up.share(value)) + below:.1f}"
 
-    def path(self, points: Points, axis: Axis | None = None) -> str:
+    def path(self, points: Points) -> str:
         """Coordinates in thousandths of the area between the axes."""
-        up = axis or self.up
         return " ".join(
-            f"{1000 * self.across.share(x):.1f},{1000 * (1 - up.share(y)):.1f}" for x, y in points
+            f"{1000 * self.across.share(x):.1f},{1000 * (1 - self.up.share(y)):.1f}" for x, y in points
         )
 
 
@@ -114,13 +91,6 @@ def threshold_chart(replies: Replies) -> Plot | None:
     """Success by the least similarity that counts, a line for each length of target."""
     lines = [(f"{row.group} ({row.n})", row.shares) for row in replies.curves]
     return share_chart(lines, [f"{step:g}" for step in STEPS], "least similarity", every=4)
-
-
-def query_chart(replies: Replies) -> Plot | None:
-    """Success by the inputs asked for each target, a line for each similarity."""
-    steps = [f"{step:g}" for step in SHOWN]
-    lines = [(f"similarity {step}", [shares[step] for _, shares in replies.by_query]) for step in steps]
-    return share_chart(lines, [f"{asked:,}" for asked, _ in replies.by_query], "inputs asked")
 
 
 def budget_chart(points: Sequence[tuple[int, float]]) -> Plot | None:
@@ -203,7 +173,7 @@ def player_words(player: Player) -> str:
     return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}, {prompts}{where}"
 
 
-def rate_scale(rows: Sequence[RateRow]) -> float:
+def rate_scale(rows: Sequence[RateRow | Rate]) -> float:
     """The end of an axis that holds every interval."""
     return share_axis([row.high for row in rows if row.n]).high
 
@@ -214,18 +184,14 @@ def share_axis(values: Sequence[float]) -> Axis:
     return Axis(0, end, [(share, percent(share)) for share in (0.0, end / 2, end)])
 
 
-def round_axis(
-    values: Sequence[float], form: str = "{:.3g}", times: float = 1, name: str = "", whole: bool = True
-) -> Axis:
-    """At most six round ticks. The axis ends at ticks around all values; not `whole`, at the values."""
+def round_axis(values: Sequence[float], form: str = "{:.3g}", times: float = 1, name: str = "") -> Axis:
+    """At most six round ticks; the axis ends at the ticks around all values."""
     low, high = min(values), max(values)
     span = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6)
     power = 10.0 ** math.floor(math.log10(span / 5))
     step = next(step * power for step in (1, 2, 5, 10, 20) if span <= 5 * step * power * (1 + 1e-9))
     first = math.floor(low / step + 1e-9)
     last = max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
-    if not whole:
-        last = math.floor(high / step + 1e-9)
     labels = [form.format(round(times * step * i, 9)).replace("+0%", "0%") for i in range(first, last + 1)]
     ticks = [(step * i, label) for i, label in enumerate(labels, first)]
-    return Axis(step * first, step * last if whole else high, ticks, name)
+    return Axis(step * first, step * last, ticks, name)

@@ -1,15 +1,15 @@
-"""Two runs over the same cases as one record that console, page and app show.
+"""`backtalk compare`: two runs over the same cases as one record that console, page and app show.
 
-Cases are paired by id and text, so that each is its own control, and tested with McNemar's exact test. A case
-whose search failed in either run is left out: a failure is no fix.
+Each run is judged by the thresholds that it stored. Cases are paired by id and text, so that each is its own
+control, and tested with McNemar's exact test. A case whose search failed in either run is left out: a failure
+is no fix.
 """
-
-from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
@@ -23,10 +23,15 @@ from backtalk.hits import (
     parse_criterion,
     tried_cases,
 )
+from backtalk.registry import search_config
 from backtalk.report.build import build_case, group_by_case
-from backtalk.report.record import CaseRow, RateRow
+from backtalk.report.record import CaseRow
 from backtalk.report.sentences import meaning, outcome
+from backtalk.specs import Mark, flag_names, marked_with
+from backtalk.specs.audit import AuditSpec
 from backtalk.stats import Rate, mcnemar_exact
+from backtalk.store import Run
+from backtalk.store.folder import reading
 from backtalk.store.records import finite
 from backtalk.types import Case, Finding, Thresholds
 from backtalk.wording import count, percent, percent_range
@@ -34,49 +39,25 @@ from backtalk.wording import count, percent, percent_range
 CHANGES = ("remaining", "new", "fixed", "neither")
 """Hit in both runs, after alone, before alone, in none of them; in the order in which they are shown."""
 DEFAULT = "io-sample-avg-k1"
+OTHERWISE = {"search", "hit", "options", "block", "max_time", "max_candidates"}
+"""Settings of a run that are compared elsewhere, or make no difference to what it found."""
 
 
 @dataclass(frozen=True)
 class SideFacts:
     """Facts about one of two compared runs."""
 
-    folder: str
     model: str
     fingerprint: str
-    search: str
-    hit: str
-    """The criterion that the search aimed at."""
-    seed: int
-    state: str
-    """running, finished or stopped."""
-    note: str
-    """Why it stopped."""
-    cases: int
-    candidates: int
-    seconds: float
+    hit: str  # the criterion that the search aimed at
+    unfinished: str  # why it is not finished; empty if it is
     t_out: float | None
     t_in: float | None
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     """Settings of the search. A difference in these could by itself make or lose hits."""
-    others: Mapping[str, Any]
+    others: dict[str, Any]
     """Settings that may differ: two models are compared, and a proof needs a fresh seed."""
-    plays: bool = False
-    """Whether its cases are openings of played conversations."""
-
-    def rows(self) -> dict[str, str]:
-        """The facts as rows of a table."""
-        kept = {k: v for k, v in self.settings.items() if k not in ("search", "hit")}
-        return {
-            "Run": self.folder,
-            "Model": self.model,
-            "Search": self.search,
-            "Aimed at": self.hit,
-            "Settings": ", ".join(f"{name} {value}" for name, value in kept.items() if value != ""),
-            "Seed": str(self.seed),
-            "T_out": _text(self.t_out),
-            "T_in": _text(self.t_in),
-            "Tried": f"{count(self.cases, 'case')}, {count(self.candidates, 'candidate')}",
-        }
+    about: Mapping[str, str]  # facts for people, as rows of a table
 
 
 @dataclass(frozen=True)
@@ -84,8 +65,7 @@ class Difference:
     name: str
     before: str
     after: str
-    unfair: bool
-    """More or fewer hits may come from this difference alone."""
+    unfair: bool  # more or fewer hits may come from this difference alone
 
 
 @dataclass(frozen=True)
@@ -93,11 +73,11 @@ class Side:
     """One of the two runs, as it was stored."""
 
     facts: SideFacts
-    cases: Sequence[Case]
+    plays: bool
+    cases: dict[str, Case]
     findings: Sequence[Finding]
     thresholds: Thresholds
-    words: Mapping[str, Sequence[str]]
-    """A target's words as the model cuts them, by the text."""
+    words: Mapping[str, Sequence[str]]  # a target's words as the model cuts them, by the text
 
 
 @dataclass(frozen=True)
@@ -105,33 +85,34 @@ class Tally:
     """One criterion, or one category, over the paired cases."""
 
     name: str
-    before: RateRow
-    after: RateRow
+    before: Rate
+    after: Rate
     fixed: int
     remaining: int
     new: int
-    p: float
-    """McNemar's exact test, two-sided, on `fixed` and `new`."""
-    disjoint: bool
-    """Whether the two 95% intervals have no rate in common."""
+    p: float  # McNemar's exact test, two-sided, on `fixed` and `new`
+    disjoint: bool  # whether the two 95% intervals have no rate in common
     meaning: str = ""
 
     @property
     def shares(self) -> str:
         """Both rates with their intervals, as a sentence."""
         before, after = (
-            f"{percent(row.rate)} ({percent_range(row.low, row.high)})" for row in (self.before, self.after)
+            f"{percent(rate.rate)} ({percent_range(rate.low, rate.high)})"
+            for rate in (self.before, self.after)
         )
         meet = "do not overlap" if self.disjoint else "overlap"
         return f"Share with 95% interval: {before} before, {after} after; the intervals {meet}."
+
+    def told(self) -> str:
+        return f"{self.fixed} fixed, {self.remaining} remaining, {self.new} new"
 
 
 @dataclass(frozen=True)
 class Pair:
     """One case with the best finding of each run."""
 
-    change: str
-    """One of CHANGES, by the main criterion."""
+    change: str  # one of CHANGES, by the main criterion
     before: CaseRow
     after: CaseRow
 
@@ -147,30 +128,22 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Comparison:
-    criterion: str
-    """The main one, for the headline, the categories and the lists."""
+    criterion: str  # the main one, for the headline, the categories and the lists
     headline: str
     before: SideFacts
     after: SideFacts
-    warnings: list[str]
-    """Unfair budgets, other thresholds, unfinished runs."""
-    n: int
-    """Paired cases."""
-    tallies: list[Tally]
-    """By criterion, those that both runs can decide."""
-    undecided: list[str]
-    """Criteria that one of the runs can't decide."""
+    warnings: list[str]  # unfair budgets, other thresholds, unfinished runs
+    n: int  # paired cases
+    tallies: list[Tally]  # by criterion, those that both runs can decide
+    undecided: list[str]  # criteria that one of the runs can't decide
     categories: list[Tally]
-    pairs: list[Pair]
-    """In the order of CHANGES; within one the gravest and likeliest on top."""
+    pairs: list[Pair]  # in the order of CHANGES; within one the gravest and likeliest on top
     left_out: list[LeftOut]
     differences: list[Difference]
-    played: bool = False
-    """Both runs played conversations: the cases are harmless openings."""
+    played: bool = False  # both runs played conversations: the cases are harmless openings
 
     @property
     def noun(self) -> str:
-        """What to call a case."""
         return "opening" if self.played else "sentence"
 
     @property
@@ -184,32 +157,49 @@ class Comparison:
         return dict(finite(asdict(self)))
 
 
-def build_comparison(before: Side, after: Side, hit: str | None = None) -> Comparison:
-    """`hit` names the main criterion; without it the one that both runs aimed at."""
-    cases, left_out = pair_cases(before, after)
+def compare_runs(before: Path, after: Path, hit: str | None = None) -> Comparison:
+    """What was fixed, what remains and what is new. `hit` names the main criterion; without it the one that
+    both runs aimed at."""
+    if hit:
+        parse_criterion(hit)  # refused before any run is read
+    sides = [_read_side(before), _read_side(after)]
+    cases, left_out = _pair_cases(*sides)
     ids = {case.id for case in cases}
-    before, after = sides = [
+    if not ids:
+        raise InputError(
+            f"{before} and {after} have no case in common that both tried; compare runs over the same "
+            "targets (a list that ships is drawn by --seed, a file is not)"
+        )
+    sides = [
         replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
-        for side in (before, after)
+        for side in sides
     ]
-    played = before.facts.plays and after.facts.plays
+    played = all(side.plays for side in sides)
     criteria = _criteria(sides, hit, played)
     decided = [c for c in criteria if all(c.decidable(side.thresholds, side.findings) for side in sides)]
-    main = _main_criterion(hit, [side.facts.hit for side in sides], decided)
     names = [criterion.name for criterion in decided]
-    hits = {c.name: tuple(hit_cases(s.findings, c, s.thresholds) for s in sides) for c in decided}
+    facts = [side.facts for side in sides]
+    main = _main_criterion(hit, [one.hit for one in facts], names)
+    hits = {c.name: [hit_cases(side.findings, c, side.thresholds) for side in sides] for c in decided}
     tallies = [tally(name, ids, hits[name], meaning(name)) for name in names]
     members: dict[str, set[str]] = defaultdict(set)
     for case in cases:
         members[case.category].add(case.id)
-    differences, warnings = find_differences(before.facts, after.facts)
-    best_before, best_after = (_best_cases(side, cases, names, main) for side in sides)
-    pairs = [Pair(_change(old, new), old, new) for old, new in zip(best_before, best_after, strict=True)]
+    differences, warnings = find_differences(*facts)
+    by_case = [group_by_case(side.findings) for side in sides]
+    rows = [
+        [
+            build_case(case, found[case.id], side.thresholds, names, main, side.words.get(case.text))
+            for case in cases
+        ]
+        for side, found in zip(sides, by_case, strict=True)
+    ]
+    pairs = [Pair(_change(old, new), old, new) for old, new in zip(*rows, strict=True)]
     return Comparison(
         criterion=main,
-        headline=headline(next(t for t in tallies if t.name == main), "opening" if played else "sentence"),
-        before=before.facts,
-        after=after.facts,
+        headline=headline(tallies[names.index(main)], "opening" if played else "sentence"),
+        before=facts[0],
+        after=facts[1],
         warnings=warnings,
         n=len(cases),
         tallies=tallies,
@@ -222,11 +212,59 @@ def build_comparison(before: Side, after: Side, hit: str | None = None) -> Compa
     )
 
 
+def _read_side(folder: Path) -> Side:
+    with Run.open(folder) as run, reading(folder):
+        thresholds, findings = run.thresholds, run.findings()
+        t_out, t_in = finite(thresholds.out), finite(thresholds.into)
+        finished, own = len(run.done_blocks()) == run.blocks, _deciding(run)
+        others = {**run.spec, **run.spec["options"]}
+        # `auto` says nothing: what the search ran on does.
+        others["device"] = run.facts.get("hardware", {}).get("device") or others["device"]
+        hit = parse_criterion(run.spec["hit"]).name
+        spent = sum(finding.candidates for finding in findings)
+        about = {
+            "Run": str(folder),
+            "Model": str(run.spec["model"]),
+            "Search": run.search,
+            "Aimed at": hit,
+            "Settings": ", ".join(f"{name} {value}" for name, value in own.items() if value != ""),
+            "Seed": str(run.spec["seed"]),
+            "T_out": _text(t_out),
+            "T_in": _text(t_in),
+            "Tried": f"{count(len(tried_cases(findings)), 'case')}, {count(spent, 'candidate')}",
+        }
+        facts = SideFacts(
+            model=str(run.spec["model"]),
+            fingerprint=run.facts.get("fingerprint", ""),
+            hit=hit,
+            unfinished="" if finished else run.note or run.state,
+            t_out=t_out,
+            t_in=t_in,
+            settings={"search": run.search, "hit": run.spec["hit"], **own},
+            others={name: value for name, value in others.items() if name not in OTHERWISE},
+            about=about,
+        )
+        cases = {case.id: case for case in run.cases}
+        return Side(facts, run.plays, cases, findings, thresholds, run.facts.get("words", {}))
+
+
+def _deciding(run: Run) -> dict[str, Any]:
+    """The settings of the search that its findings depend on."""
+    own = {name: value for name, value in run.spec["search"].items() if name != "name"}
+    own |= run.facts.get("effort", {})
+    try:
+        kind = search_config(run.search)
+    except InputError:  # a plugin that is not installed here
+        return own
+    free = marked_with(kind, Mark.FREE)
+    return {name: own[name] for name in flag_names(kind, AuditSpec) if name in own and name not in free}
+
+
 def _criteria(sides: Sequence[Side], hit: str | None, played: bool) -> list[Criterion]:
     """The standard criteria of such runs, and those that were asked for."""
     aims = [parse_criterion(side.facts.hit) for side in sides]
     by_replies = [aim.kind not in LIKELIHOOD_KINDS for aim in aims]
-    likelihoods = all(any("mean" in f.scores for f in side.findings) for side in sides)
+    likelihoods = all(any("mean" in finding.scores for finding in side.findings) for side in sides)
     standard = [
         *(STANDARD if likelihoods or not all(by_replies) else ()),
         *(TEXT_STANDARD if any(by_replies) else ()),
@@ -235,33 +273,25 @@ def _criteria(sides: Sequence[Side], hit: str | None, played: bool) -> list[Crit
     return list(dict.fromkeys([*(TOXIC_STANDARD if played else standard), *asked]))
 
 
-def pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
+def _pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
     """The cases that both runs tried, as the later run describes them, and the others with the reason."""
-    old, new = ({case.id: case for case in side.cases} for side in (before, after))
-    tried_before, tried_after = (tried_cases(side.findings) for side in (before, after))
-    status_before, status_after = ({f.case: f.status for f in side.findings} for side in (before, after))
+    sides = {"before": before, "after": after}
+    tried = {name: tried_cases(side.findings) for name, side in sides.items()}
+    status = {name: {f.case: f.status for f in side.findings} for name, side in sides.items()}
     paired: list[Case] = []
     left_out: list[LeftOut] = []
-    for case in [*old.values(), *(case for id, case in new.items() if id not in old)]:
-        if case.id not in new:
-            reason = "only in the run before"
-        elif case.id not in old:
-            reason = "only in the run after"
-        elif new[case.id].text != case.text:
+    for id, case in (before.cases | after.cases).items():
+        old = before.cases.get(id, case)
+        if found := [name for name, side in sides.items() if id not in side.cases]:
+            reason = f"only in the run {'before' if found == ['after'] else 'after'}"
+        elif old.text != case.text:
             reason = "its id stands for another sentence in the run after"
-        elif case.id not in tried_before:
-            reason = f"{_WHY[status_before.get(case.id, '')]} in the run before"
-        elif case.id not in tried_after:
-            reason = f"{_WHY[status_after.get(case.id, '')]} in the run after"
+        elif found := [name for name in sides if id not in tried[name]]:
+            reason = f"{_WHY[status[found[0]].get(id, '')]} in the run {found[0]}"
         else:
-            paired.append(new[case.id])
+            paired.append(case)
             continue
-        left_out.append(LeftOut(case.id, case.text, reason))
-    if not paired:
-        raise InputError(
-            f"{before.facts.folder} and {after.facts.folder} have no case in common that both tried; "
-            "compare runs over the same targets (a list that ships is drawn by --seed, a file is not)"
-        )
+        left_out.append(LeftOut(id, old.text, reason))
     return paired, left_out
 
 
@@ -272,27 +302,19 @@ def tally(name: str, cases: set[str], hits: Sequence[set[str]], said: str = "") 
     """The counts over `cases`; `hits` are the cases that each run hit."""
     before, after = (hit & cases for hit in hits)
     old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
+    fixed, added = len(before - after), len(after - before)
+    disjoint = old.high < new.low or new.high < old.low
     return Tally(
-        name=name,
-        before=RateRow.of("before", old),
-        after=RateRow.of("after", new),
-        fixed=len(before - after),
-        remaining=len(before & after),
-        new=len(after - before),
-        p=mcnemar_exact(len(before - after), len(after - before)),
-        disjoint=old.high < new.low or new.high < old.low,
-        meaning=said,
+        name, old, new, fixed, len(before & after), added, mcnemar_exact(fixed, added), disjoint, said
     )
 
 
 def headline(main: Tally, noun: str = "sentence") -> str:
     """The result in one sentence."""
-    remain = f"{main.remaining} remain{'s' if main.remaining == 1 else ''}"
-    new = f"{main.new} {'is' if main.new == 1 else 'are'} new"
     could = outcome(parse_criterion(main.name)).replace("can be", "could be")
     return (
         f"Of {count(main.before.n, noun)} {main.before.hits} {could} before and {main.after.hits} after: "
-        f"{main.fixed} fixed, {remain}, {new}; exact McNemar p = {p_value(main.p)}."
+        f"{main.told()}; exact McNemar p = {p_value(main.p)}."
     )
 
 
@@ -304,28 +326,16 @@ def p_value(p: float) -> str:
     return f"{digits}e{int(exponent)}" if e else digits
 
 
-def _main_criterion(hit: str | None, aims: Sequence[str], decided: Sequence[Criterion]) -> str:
-    names = [criterion.name for criterion in decided]
+def _main_criterion(hit: str | None, aims: Sequence[str], names: Sequence[str]) -> str:
     if hit:
         asked = parse_criterion(hit).name
         if asked not in names:
             raise InputError(f"--hit {asked} can't be decided in both runs; these can: {', '.join(names)}")
         return asked
-    shared = [parse_criterion(aims[0]).name] if aims[0] == aims[1] else []
-    for name in [*shared, DEFAULT, DEFAULT.removeprefix("i")]:
-        if name in names:
-            return name
     if not names:
         raise InputError("the two runs have no criterion that both can decide; name one with --hit")
-    return names[0]
-
-
-def _best_cases(side: Side, cases: Sequence[Case], names: Sequence[str], main: str) -> list[CaseRow]:
-    by_case = group_by_case(side.findings)
-    return [
-        build_case(case, by_case[case.id], side.thresholds, names, main, side.words.get(case.text))
-        for case in cases
-    ]
+    wanted = [aims[0]] if aims[0] == aims[1] else []
+    return next(name for name in (*wanted, DEFAULT, DEFAULT.removeprefix("i"), *names) if name in names)
 
 
 def _change(before: CaseRow, after: CaseRow) -> str:
@@ -342,14 +352,13 @@ def _order(pair: Pair) -> tuple[int, int, float, str]:
 
 def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Difference], list[str]]:
     """All differences, the unfair first, and warnings about them."""
-    found = []
     sides = (True, before.settings, after.settings), (False, before.others, after.others)
-    for is_unfair, one, other in sides:
-        found += [
-            Difference(name, _text(one.get(name)), _text(other.get(name)), is_unfair)
-            for name in {**one, **other}
-            if one.get(name) != other.get(name)
-        ]
+    found = [
+        Difference(name, _text(one.get(name)), _text(other.get(name)), is_unfair)
+        for is_unfair, one, other in sides
+        for name in one | other
+        if one.get(name) != other.get(name)
+    ]
     if before.model == after.model and before.fingerprint != after.fingerprint:
         found.append(Difference("weights", before.fingerprint[:12], after.fingerprint[:12], False))
     warnings = []
@@ -363,9 +372,10 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
                 "so likely does not mean the same in both. A hardening keeps the baseline's."
             )
     for side, facts in (("before", before), ("after", after)):
-        if facts.state != "finished":
-            why = f" ({facts.note})" if facts.note else ""
-            warnings.append(f"The run {side} is not finished{why}; it tried part of its cases.")
+        if facts.unfinished:
+            warnings.append(
+                f"The run {side} is not finished ({facts.unfinished}); it tried part of its cases."
+            )
     return found, warnings
 
 

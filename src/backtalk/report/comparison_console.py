@@ -1,7 +1,6 @@
 """A comparison of two runs, and a hardening, on a terminal."""
 
-from __future__ import annotations
-
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,12 @@ from rich.text import Text
 
 from backtalk.report.comparison import Comparison, Pair, Tally, p_value
 from backtalk.report.console import LONGEST, WIDE, cut, line, listing, plain_table, print_parts, scores
-from backtalk.report.cost import CostRecord
-from backtalk.report.hardening_record import HardeningRecord, Row, Spoken, read_hardening
-from backtalk.report.record import CaseRow, RateRow
+from backtalk.report.hardening_record import HardeningRecord, Row, read_hardening
+from backtalk.report.record import CaseRow
 from backtalk.stats import Rate
-from backtalk.store.typed import read_part
 from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
-from backtalk.wording import count, mask, mask_toxic, percent_range, shorten
-
-MOST_LEFT_OUT = 3
+from backtalk.wording import count, mask_toxic, percent_range, shorten
 
 
 def print_comparison(
@@ -43,7 +38,10 @@ def print_comparison(
         if pairs := comparison.changed(change):
             parts += _pairs(title, comparison, pairs, width, unmask, top)
     if comparison.left_out:
-        parts.append(_left_out(comparison, unmask or comparison.played))
+        reasons = Counter(one.reason for one in comparison.left_out)
+        why = "; ".join(f"{n:,} {reason}" for reason, n in reasons.items())
+        left = count(len(comparison.left_out), comparison.noun)
+        parts.append(line(f"{left} left out of all numbers above: {why}.", "dim"))
     print_parts(console, parts)
 
 
@@ -57,7 +55,7 @@ def _tallies(title: str, tallies: Sequence[Tally], width: int, aim: str = "") ->
     return table
 
 
-def _rate(row: RateRow, width: int) -> str:
+def _rate(row: Rate, width: int) -> str:
     interval = f" ({percent_range(row.low, row.high)})" if width >= WIDE else ""
     return f"{row.hits} of {row.n}{interval}"
 
@@ -93,18 +91,6 @@ def _exchange(case: CaseRow, unmask: bool) -> Text:
     return text.append(f"\n{scores(case)}")
 
 
-def _left_out(comparison: Comparison, unmask: bool) -> Text:
-    left = comparison.left_out
-    lines = [f"{count(len(left), comparison.noun)} left out of all numbers above:"]
-    for reason in dict.fromkeys(one.reason for one in left):
-        of = [one for one in left if one.reason == reason]
-        texts = [one.target if unmask else mask(one.target) for one in of[:MOST_LEFT_OUT]]
-        named = "; ".join(shorten(printable(text), 60) for text in texts)
-        more = f"; and {len(of) - len(texts):,} more" if len(of) > len(texts) else ""
-        lines.append(f"  {len(of):,} {printable(reason)}: {named}{more}")
-    return Text("\n".join(lines), style="dim")
-
-
 def print_hardening(
     summary: Mapping[str, Any],
     console: Console | None = None,
@@ -123,28 +109,18 @@ def print_hardening(
         print_comparison(held_out, console, unmask)
     if record.proof:
         console.print(_proof(record.proof))
-    if record.cost is not None:
-        _print_cost(record.cost, console)
-    said = [*_talk(record), _kept(record)]
-    for text in said + ([f"Pages: {', '.join(pages)}"] if pages else []):
-        console.print(line(text))
-
-
-def _print_cost(cost: CostRecord, console: Console) -> None:
-    title = f"What it cost, on {cost.pairs:,} pairs that were not trained on"
+    title = f"What it cost, on {record.cost_table.pairs:,} pairs that were not trained on"
     table = plain_table("", "before", "after", "real replies", title=title)
     table.add_column("", overflow="fold")
-    for row in cost.rows:
+    for row in record.cost_table.rows:
         table.add_row(*map(line, (row.name, row.before, row.after, row.real, row.note)))
     console.print(table)
-    said = ", ".join(f'"{cut(text)}" ({whose})' for whose, text in cost.said)
-    console.print(line(f"Said most often: {said}."))
-    replies = plain_table(title="Replies, unselected")
-    for name in ("input", "before", "after"):
-        replies.add_column(name, ratio=1, overflow="fold")
-    for reply in cost.replies:
-        replies.add_row(*map(cut, reply))
-    console.print(replies)
+    which = f"Iteration {record.best.iterations} of {record.spec.get('iterations')} was kept."
+    kept = f"{which} Hardened model: {record.hardened}"
+    if record.unchanged:
+        kept = f"No iteration was kept. {record.hardened} is a copy of the original."
+    for text in [*_talk(record), kept, *([f"Pages: {', '.join(pages)}"] if pages else [])]:
+        console.print(line(text))
 
 
 def _proof(rows: Sequence[Row]) -> Table:
@@ -168,22 +144,13 @@ def _share(hits: Rate) -> list[str]:
 
 def _talk(record: HardeningRecord) -> list[str]:
     """How the kept model talks compared with the original one, and which iterations broke it."""
-    lines = []
-    if record.best is not None:
-        first, last = (read_part(Spoken, one.talk) for one in (record.candidates[0], record.best))
-        if first and last:
-            lines.append(
-                f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
-            )
+    lines, first, last = [], record.candidates[0].talk, record.best.talk
+    if first and last:
+        lines.append(
+            f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
+        )
     for one in record.candidates:
         if one.broken:
             kept = " It is kept, as --keep last asks." if one is record.best else ""
             lines.append(f"Iteration {one.iterations} broke the model in conversations: {one.broken}.{kept}")
     return lines
-
-
-def _kept(record: HardeningRecord) -> str:
-    asked = record.settings.get("iterations")
-    of = f" of {asked}" if isinstance(asked, int) else ""
-    kept = "" if record.kept is None else f"Iteration {record.kept}{of} was kept. "
-    return f"{kept}Hardened model: {record.hardened}"

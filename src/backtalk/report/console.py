@@ -1,8 +1,6 @@
 """The report on a terminal. Data goes through `printable` into Text, so that neither control characters nor
 rich's markup can come from a finding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -13,38 +11,50 @@ from rich.text import Text
 from backtalk.report.conversations import spread_words
 from backtalk.report.record import CaseRow, Conversation, Conversations, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
+from backtalk.report.verdict import NAMES, hit_words, verdict_sentences
 from backtalk.terminal import make_console, printable
-from backtalk.wording import chance, count, mask_toxic, percent, percent_range, sampled, shorten, told_causes
+from backtalk.wording import chance, count, mask_toxic, percent, percent_range, sampled, shorten
 
-WIDE = 100
-"""Columns from which on findings fit in a table."""
-BAR = 20
-"""Width of a rate's bar, in characters."""
-LONGEST = 160
-"""Characters of a text that are shown."""
+WIDE = 100  # columns from which on findings fit in a table
+BAR = 20  # width of a rate's bar, in characters
+LONGEST = 160  # characters of a text that are shown
 TOP_CONVERSATIONS = 5
+PER_WORD_NOTE = (
+    "These criteria of He & Glass (2019) look at one word at a time or average over words, so a hit may be a"
+    " sentence with a chance of 1 in billions. o: any input; io: an input that is itself likely."
+)
 
 
 def print_report(report: Report, console: Console | None = None, top: int = 8, unmask: bool = False) -> None:
-    """Headline, rates, the tables of the report's part, and the first findings: `top` sentences."""
+    """The verdict, the worst findings (`top` sentences), then the rates and tables of the report's part."""
     console = console or make_console()
-    parts: list[RenderableType] = [line(report.headline, "bold")]
-    if report.run.get("stopped"):
-        parts.append(line(f"Stopped early: {report.run['stopped']}.", "yellow"))
-    if report.untried:
-        parts.append(line(f"{count(report.untried, report.noun)} not tried.", "yellow"))
-    if report.failed:
-        why = told_causes(report.run.get("failures", {}))
-        told = f"{count(report.failed, report.noun)} could not be scored, which the rates leave out: {why}."
-        parts.append(line(told, "yellow"))
     played = report.conversations
-    rates = [(row.criterion, row) for row in [*report.rates, *(played.rates_by_turn if played else ())]]
-    parts.append(_rates("criterion", rates, console.width, report.criterion))
+    parts: list[RenderableType] = _verdict(report)
     if played:
-        parts += _conversations(report.cases, played, unmask)
+        parts += _played(report.cases, unmask)
+        rates = [(row.criterion, row) for row in [*report.rates, *played.rates_by_turn]]
+        parts.append(_rates("criterion", rates, console.width, report.criterion))
+        parts += _conversations(played)
     else:
         parts += _sentences(report, top, console.width, unmask)
     print_parts(console, parts)
+
+
+def _verdict(report: Report) -> list[RenderableType]:
+    """Said and chance, the criterion of --hit, what is missing; then the severities."""
+    verdict = report.verdict
+    lines = [line(words, "bold") for words in verdict_sentences(verdict)]
+    if not verdict.note:
+        lines.append(line(f"--hit {report.criterion}: {hit_words(report.main)}."))
+    lines += [line(words, "dim") for words in report.remarks]
+    lines += [line(words, "yellow") for words in report.warnings]
+    if len(verdict.severity) < 2:
+        return [Group(*lines)]
+    table = plain_table("severity", "tried", "said", *([NAMES["1e-6"]] if verdict.over else []))
+    for level, row in verdict.severity.items():
+        cells = (row.cases, row.said, row.likely)
+        table.add_row(level, *(f"{cell:,}" for cell in cells if cell is not None))
+    return [Group(*lines), table]
 
 
 def print_parts(console: Console, parts: Sequence[RenderableType]) -> None:
@@ -134,22 +144,10 @@ def _bar(row: RateRow) -> Text:
 
 def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    by_category = [
-        (category, row)
-        for category, rates in report.categories.items()
-        for row in rates
-        if row.criterion == report.criterion
-    ]
-    if len(by_category) > 1:
-        parts.append(_rates(f"category ({report.criterion})", by_category, width))
     replies = report.sentences.replies if report.sentences else None
-    if replies:
-        parts += _replies(replies)
-    hits = [case for case in report.cases if case.hit]
-    if shown := [case for case in hits or report.cases if case.trigger][:top]:
-        title = "The nearest misses"
-        if hits:
-            title = f"{len(shown)} of {count(len(hits), 'hit')}, the gravest first"
+    found = [case for case in report.cases if case.trigger]
+    if shown := found[:top]:
+        title = f"{len(shown):,} of {count(len(found), 'finding')}, the worst first"
         veil = "" if unmask else "; sentences are masked, --unmask shows them"
         titles = ("sentence", "input", "reply" if replies else "greedy reply", "scores")
         rows = [_finding(case, unmask) for case in shown]
@@ -162,7 +160,32 @@ def _sentences(report: Report, top: int, width: int, unmask: bool) -> list[Rende
         if len(report.skipped) > 3:
             lines.append(f"  and {len(report.skipped) - 3:,} more")
         parts.append(Text("\n".join(lines), style="dim"))
-    return parts
+    if report.verdict.note:
+        return parts
+    if replies:
+        parts += _replies(replies)
+    of_all = ((name, row) for name, rates in report.categories.items() for row in rates)
+    by_category = [(name, row) for name, row in of_all if row.criterion == report.criterion]
+    if len(by_category) > 1:
+        parts.append(_rates(f"category ({report.criterion})", by_category, width))
+    if report.whole:
+        whole = [(row.criterion, row) for row in report.whole]
+        parts.append(_rates("criterion", whole, width, report.criterion))
+    return [*parts, *_per_word(report.per_word)]
+
+
+def _per_word(rates: Sequence[RateRow]) -> list[RenderableType]:
+    """The criteria that look at words, each with any input (o) and with a likely one (io)."""
+    if not rates:
+        return []
+    by_name: dict[str, dict[str, str]] = {}
+    for row in rates:
+        side, _, name = row.criterion.partition("-")
+        by_name.setdefault(name, {})[side] = f"{row.hits:,} of {row.n:,} ({percent(row.rate)})"
+    table = plain_table("per word", "o", "io")
+    for name, sides in by_name.items():
+        table.add_row(name, sides.get("o", ""), sides.get("io", ""))
+    return [Group(table, line(PER_WORD_NOTE, "dim"))]
 
 
 def _replies(replies: Replies) -> list[RenderableType]:
@@ -190,7 +213,7 @@ def _replies(replies: Replies) -> list[RenderableType]:
 
 
 def _finding(case: CaseRow, unmask: bool) -> list[Text]:
-    reply = cut(case.shown("reply", unmask), "bold red" if case.said else "")
+    reply = cut(case.shown("reply", unmask), "bold red" if case.said or case.rated_bad else "")
     return [
         cut(case.shown("target", unmask), "bold red" if case.hit else ""),
         cut(case.shown("input", unmask)),
@@ -199,8 +222,8 @@ def _finding(case: CaseRow, unmask: bool) -> list[Text]:
     ]
 
 
-def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) -> list[RenderableType]:
-    """The paper's table by turn, other runs below; players, topics, words and the first conversations."""
+def _conversations(part: Conversations) -> list[RenderableType]:
+    """The paper's table by turn, other runs below; players."""
     second = any(row.second is not None for row in part.by_turn)
     seconds = ["second scorer"] if second else []
     turns = plain_table("turn", "defender", "whole turn", "prompt", "log-ppl", *seconds)
@@ -217,20 +240,12 @@ def _conversations(cases: Sequence[CaseRow], part: Conversations, unmask: bool) 
             cells += [percent(one.different), percent(one.loops), "on the front" if one.on_front else ""]
             table.add_row(*map(line, cells))
         parts.append(table)
-    if part.topics and part.by_turn:
-        table = plain_table(
-            "conversations with", *(f"by turn {row.turn}" for row in part.by_turn if row.turn)
-        )
-        for use in part.topics:
-            cells = list(map(percent, use.shares))
-            if use.untuned:
-                beside = map(percent, use.untuned)
-                cells = [f"{own} (untuned {other})" for own, other in zip(cells, beside, strict=True)]
-            table.add_row(use.topic, *cells)
-        parts.append(table)
-    if part.words:
-        words = ", ".join(printable(use.word if unmask else use.shown()) for use in part.words[:12])
-        parts.append(Text(f"Words that the untuned model uses less: {words}", style="dim"))
+    return parts
+
+
+def _played(cases: Sequence[CaseRow], unmask: bool) -> list[RenderableType]:
+    """The first conversations."""
+    parts: list[RenderableType] = []
     played = [case for case in cases if case.conversation]
     hits = [case for case in played if case.hit]
     if shown := (hits or played)[:TOP_CONVERSATIONS]:

@@ -1,16 +1,10 @@
 """What a hardening cost, from its summary.json, as rows that the page and the console show: perplexity,
 diversity and replies before and after."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from backtalk.scorers.cost import Cost
 from backtalk.stats import Rate
-from backtalk.store.typed import read_record
 from backtalk.wording import count, percent, percent_range
 
 PLAIN = {
@@ -21,15 +15,6 @@ PLAIN = {
     "length": "words a reply",
     "bleu_4": "BLEU-4",
 }
-MEANING = {
-    "perplexity": "how surprised the model is by real replies; lower is better",
-    "max-ratio": "the share of its most frequent reply; lower is more varied",
-    "Ent-2": "entropy of pairs of words; higher is more varied",
-    "Ent-3": "of three words",
-    "distinct-1": "different words a word said",
-    "distinct-2": "different pairs of words a pair said",
-    "BLEU-4": "likeness to the real replies",
-}
 
 
 @dataclass(frozen=True)
@@ -37,8 +22,7 @@ class CostRow:
     name: str
     before: str
     after: str
-    real: str = ""
-    """Of the pairs' own replies."""
+    real: str = ""  # of the pairs' own replies
     note: str = ""
 
 
@@ -48,46 +32,16 @@ class CostRecord:
 
     pairs: int
     rows: list[CostRow]
-    said: list[tuple[str, str]]
-    """(whose, the reply that it gives most often)."""
-    replies: list[tuple[str, str, str]]
-    """(input, reply before, reply after), unselected."""
+    said: list[tuple[str, str]]  # (whose, the reply that it gives most often)
+    replies: list[tuple[str, str, str]]  # (input, reply before, reply after), unselected
 
     @property
     def perplexity(self) -> CostRow:
         return self.rows[0]
 
 
-def settings_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a hardening without their nesting; a choice is its name."""
-    spec = summary.get("spec")
-    flat = dict(spec) if isinstance(spec, dict) else {}
-    for key, part in list(flat.items()):
-        if isinstance(part, dict):
-            flat |= {key: part["name"]} if "name" in part else part
-    return flat
-
-
-def bound_of(summary: Mapping[str, Any]) -> float | None:
-    """How much perplexity may rise, as a share; None without a bound."""
-    settings = settings_of(summary)
-    said = str(settings.get("max_ppl_increase"))
-    try:
-        bound = float(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
-    except ValueError:
-        return None
-    return bound if 0 <= bound < math.inf and settings.get("keep") != "last" else None
-
-
-def read_cost(summary: Mapping[str, Any]) -> CostRecord | None:
-    """None if the summary holds no cost that can be read."""
-    try:
-        return _record(read_record(Cost, summary.get("cost")), bound_of(summary))
-    except (KeyError, ValueError, ZeroDivisionError, OverflowError):
-        return None
-
-
-def _record(cost: Cost, bound: float | None) -> CostRecord:
+def tell_cost(cost: Cost, bound: float | None) -> CostRecord:
+    """`bound` is how much perplexity may rise, as a share; None without a bound."""
     (before, after), (low, high) = cost.perplexity, cost.rise_interval
     limit = "" if bound is None else f"; bound {bound:+.1%}"
     rise = f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}){limit}"

@@ -4,8 +4,6 @@ app, from the same templates.
 Every value is escaped. Style and script are allowed by their hashes and nothing else is.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence
@@ -19,7 +17,6 @@ from markupsafe import Markup, escape
 
 from backtalk.report import charts
 from backtalk.report.build import MOST_WORDS
-from backtalk.report.cost import MEANING
 from backtalk.report.record import END, CaseRow
 from backtalk.report.stored_findings import FindingsPage
 from backtalk.terminal import printable
@@ -35,31 +32,22 @@ from backtalk.wording import (
     shorten,
 )
 
-LONGEST = 20_000
-"""Characters of a text that a page shows; `backtalk export` has all of it."""
-MOST_CATEGORIES = 200
-"""Rows of the table by category."""
+LONGEST = 20_000  # characters of a text that a page shows; `backtalk export` has all of it
+MOST_CATEGORIES = 200  # rows of the table by category
 
 
 @dataclass(frozen=True)
 class App:
     """The addresses and findings of a page of the app; a file has them in itself."""
 
-    nav: Sequence[tuple[str, str]]
-    """(label, address) of the app's other pages."""
-    here: str
-    """The address of this page, without its query."""
+    nav: Sequence[tuple[str, str]]  # (label, address) of the app's other pages
+    here: str  # the address of this page, without its query
     shown: FindingsPage | None = None
-    cases: int = 0
-    """All findings that there are."""
-    export: str = ""
-    """Address of the findings that match a query; `as=csv` or `as=jsonl` is added."""
-    stamp: str = ""
-    """Of the run when the page was made; a script checks whether it has changed."""
+    cases: int = 0  # all findings that there are
+    stamp: str = ""  # of the run when the page was made; a script checks whether it has changed
     style: str = "/static/page.css"
     scripts: Sequence[str] = ("/static/page.js",)
-    root: str = "./"
-    """The address of the app's first page; all others lie below it."""
+    root: str = "./"  # the address of the app's first page; all others lie below it
 
     @property
     def alone(self) -> bool:
@@ -68,7 +56,6 @@ class App:
 
 
 def render(environment: Environment, name: str, app: App | None, **values: Any) -> str:
-    """A template in its frame."""
     style, script = style_sheet(), read_part("page.js")
     frame = {"style": Markup(style), "script": Markup(script), "policy": policy_for(style, script)}
     return environment.get_template(name).render(app=app, **frame, **values)
@@ -107,7 +94,6 @@ def page_environment() -> Environment:
         "MOST_CATEGORIES": MOST_CATEGORIES,
         "MOST_WORDS": MOST_WORDS,
         "charts": charts,
-        "cost_meaning": MEANING,
         "percent_range": percent_range,
         "plain_chance": chance,
     }

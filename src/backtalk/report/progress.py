@@ -1,7 +1,5 @@
 """Progress of an audit on a terminal: messages, and a bar once the search has begun."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -29,7 +27,7 @@ class Shown:
         if told.total:
             self._count(told.done, told.total)
 
-    def _count(self, done: int, total: int) -> None:
+    def _count(self, done: float, total: int) -> None:
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -42,7 +40,7 @@ class Shown:
         if done == total:
             self.stop()
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> "Shown":
         return self
 
     def __exit__(self, *error: object) -> None:

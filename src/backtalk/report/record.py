@@ -1,21 +1,18 @@
 """The record of a run that console, page and app show. It holds whole texts; they are masked when shown."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from backtalk.hits import PER_WORD, parse_criterion
 from backtalk.report.replies import Replies
-from backtalk.report.topics import TopicUse, WordUse
 from backtalk.stats import Rate
 from backtalk.store.exchanges import Exchange
 from backtalk.types import OPENING
-from backtalk.wording import mask, mask_note, mask_toxic, says
+from backtalk.wording import TOXIC, mask, mask_note, mask_toxic, says
 
-END = "(end)"
-"""How the end-of-turn token is labelled."""
+END = "(end)"  # how the end-of-turn token is labelled
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class RateRow:
     meaning: str = ""
 
     @classmethod
-    def of(cls, criterion: str, rate: Rate, meaning: str = "") -> RateRow:
+    def of(cls, criterion: str, rate: Rate, meaning: str = "") -> "RateRow":
         return cls(criterion, rate.hits, rate.n, rate.rate, rate.low, rate.high, meaning)
 
 
@@ -50,8 +47,7 @@ class Said:
 
     role: str
     text: str
-    toxicity: float | None = None
-    """Of this turn, in a played conversation."""
+    toxicity: float | None = None  # of this turn, in a played conversation
 
 
 @dataclass(frozen=True)
@@ -60,12 +56,9 @@ class Conversation:
 
     opening: list[str]
     exchanges: list[Exchange]
-    worst: int
-    """The place of the turn with the most toxic defender."""
-    danger: float
-    """log of P(prompt) x badness."""
-    log_prob: float
-    """Of the prompts up to the worst turn."""
+    worst: int  # the place of the turn with the most toxic defender
+    danger: float  # log of P(prompt) x badness
+    log_prob: float  # of the prompts up to the worst turn
 
 
 @dataclass(frozen=True)
@@ -76,48 +69,41 @@ class CaseRow:
     target: str
     category: str
     severity: int
-    status: str
-    """found, nothing, failed, skipped or untried."""
+    status: str  # found, nothing, failed, skipped or untried
     note: str = ""
-    hit: bool = False
-    """By the criterion of --hit, in any restart."""
+    hit: bool = False  # by the criterion of --hit, in any restart
+    unfinished: bool = False  # the search for it ran out of time
     restarts: int = 0
-    trigger: list[str] | None = None
-    """The user's turns of the shown finding."""
-    turns: list[Said] | None = None
-    """All turns."""
+    trigger: list[str] | None = None  # the user's turns of the shown finding
+    turns: list[Said] | None = None  # all turns
     reply: str = ""
-    said: bool = False
-    """Whether the reply is the target."""
+    said: bool = False  # whether the reply is the target
     log_prob: float | None = None
     mean: float | None = None
     least: float | None = None
     input_mean: float | None = None
     loss: float | None = None
-    holds: list[str] | None = None
-    """Criteria that the shown finding meets."""
+    holds: list[str] | None = None  # criteria that the shown finding meets
     holds_elsewhere: list[str] | None = None
     """Criteria that only another restart meets; they count in the rates."""
     words: list[WordChance] | None = None
-    input_words: list[WordChance] | None = None
-    """Words of the trigger, by the language model."""
+    input_words: list[WordChance] | None = None  # words of the trigger, by the language model
     loss_by_sweep: list[float] | None = None
-    similarity: float | None = None
-    """Of reply and target."""
-    judge: float | None = None
-    """Similarity by a sentence transformer that the search did not use."""
-    toxicity: float | None = None
-    """Of the reply."""
+    similarity: float | None = None  # of reply and target
+    judge: float | None = None  # similarity by a sentence transformer that the search did not use
+    toxicity: float | None = None  # of the reply
     trigger_toxicity: float | None = None
-    asked: int = 0
-    """Queries for this case."""
-    restart: int = 0
-    """The restart that is shown."""
+    asked: int = 0  # queries for this case
+    restart: int = 0  # the restart that is shown
     conversation: Conversation | None = None
 
     @property
     def anchor(self) -> str:
         return anchor_of(self.id)
+
+    @property
+    def rated_bad(self) -> bool:
+        return self.status == "found" and self.toxicity is not None and self.toxicity >= TOXIC
 
     @property
     def hits(self) -> list[str]:
@@ -171,15 +157,13 @@ class SweepLoss:
 class ScatterPlot:
     """Likelihood of the inputs against badness of the replies."""
 
-    bad: str
-    """The measure of badness: toxicity, similarity or likelihood of the target."""
+    bad: str  # the measure of badness: toxicity, similarity or likelihood of the target
     dots: list[tuple[float, float, bool]]
     """For each finding: the mean log-probability of its input's words, its badness, whether it is a hit."""
     of: int
     """The number of findings that have both values. If there are too many, the dots are an even sample."""
     t_in: float | None
-    t_out: float | None
-    """Only if badness is the target's likelihood."""
+    t_out: float | None  # only if badness is the target's likelihood
 
 
 @dataclass(frozen=True)
@@ -203,13 +187,10 @@ class TurnRow:
     pair: Spread
     adversary: Spread
     log_ppl: Spread
-    second: Spread | None = None
-    """The defender's toxicity by the second scorer."""
+    second: Spread | None = None  # the defender's toxicity by the second scorer
     second_pair: Spread | None = None
-    different: float = 1.0
-    """Share of prompts that are different."""
-    loops: float = 0.0
-    """Share of repetitive prompts."""
+    different: float = 1.0  # share of prompts that are different
+    loops: float = 0.0  # share of repetitive prompts
 
 
 @dataclass(frozen=True)
@@ -220,12 +201,11 @@ class Player:
     n: int
     log_ppl: float
     toxicity: float
-    on_front: bool
-    """No other is both likelier and more toxic."""
+    on_front: bool  # no other is both likelier and more toxic
     different: float = 1.0
     loops: float = 0.0
 
-    def beats(self, other: Player) -> bool:
+    def beats(self, other: "Player") -> bool:
         better = self.log_ppl < other.log_ppl or self.toxicity > other.toxicity
         return better and self.log_ppl <= other.log_ppl and self.toxicity >= other.toxicity
 
@@ -235,51 +215,67 @@ class Sentences:
     """The part of a report on sentences."""
 
     sweeps: list[SweepLoss]
-    findings: int
-    """How many findings the sweeps are taken over."""
-    replies: Replies | None = None
-    """Of a search by replies."""
+    findings: int  # how many findings the sweeps are taken over
+    replies: Replies | None = None  # of a search by replies
     budget: list[tuple[int, float]] = field(default_factory=list)
     """(candidates spent on each case, share of the cases that are hit by then)."""
-    scatter: ScatterPlot | None = None
-    """None if the inputs have no likelihood."""
+    scatter: ScatterPlot | None = None  # None if the inputs have no likelihood
 
 
 @dataclass(frozen=True)
 class Conversations:
     """The part of a report on played conversations, which are in the rows of their cases."""
 
-    player: str
-    """The name of the attacker."""
-    by_turn: list[TurnRow]
-    """Each turn, then all of them."""
-    rates_by_turn: list[RateRow]
-    """The criterion in each turn."""
-    topics: list[TopicUse]
+    player: str  # the name of the attacker
+    by_turn: list[TurnRow]  # each turn, then all of them
+    rates_by_turn: list[RateRow]  # the criterion in each turn
     players: list[Player]
     beside: dict[str, list[TurnRow]] = field(default_factory=dict)
     """The rows by turn of other runs, by their names."""
-    words: list[WordUse] = field(default_factory=list)
-    """Words that the untuned model uses less often, if it was played."""
+
+
+@dataclass(frozen=True)
+class SeverityRow:
+    """The tried cases of one severity."""
+
+    cases: int
+    said: int
+    likely: int | None  # cases with a chance of at least 1 in a million; None if no chance is known
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run shows about the model, built by `verdict_of`. Rates are over the tried cases."""
+
+    said: Rate
+    """Cases in which a reply of the model is the target or is rated bad; of conversations, the hits."""
+    target: int | None  # of these, where a reply is the target; None for conversations
+    rated_bad: int | None  # of these, the others; None if replies were not rated
+    log_prob: float | None  # of the likeliest target, in any finding; None if chances are unknown
+    case: str  # the case of the likeliest target
+    over: dict[str, Rate]
+    """Cases whose target has a chance of 1e-3 or more, and of 1e-6; empty if chances are unknown."""
+    severity: dict[str, SeverityRow]  # the gravest first; empty for conversations
+    unfinished: int  # cases that were searched in part
+    untried: int  # cases that the run did not get to
+    note: str  # one sentence if nothing could be scored
 
 
 @dataclass(frozen=True)
 class Report:
-    run: dict[str, Any]
-    """The run's summary as stored, without its rates."""
-    criterion: str
-    """The criterion of --hit."""
-    headline: str
+    run: dict[str, Any]  # the run's summary as stored, without its rates and verdict
+    criterion: str  # the criterion of --hit
+    verdict: Verdict
+    headline: str  # the verdict in sentences, and the remarks
+    remarks: list[str]  # what to know beside the verdict
+    warnings: list[str]  # cases that were not tried, searched in part or not scored
     rates: list[RateRow]
-    categories: dict[str, list[RateRow]]
-    """The rates of each category, in the order of `rates`."""
+    categories: dict[str, list[RateRow]]  # the rates of each category, in the order of `rates`
     cases: list[CaseRow]
-    """Hits first, then near misses; those that failed, which are outside the rates, too. Of sentences the
-    gravest and likeliest are on top, of conversations the likeliest and worst."""
-    skipped: list[CaseRow]
-    """Outside the rates: the model does not know their words."""
-    untried: int
-    """Cases that the run did not get to."""
+    """The worst first (`by_badness` in build.py, `_rank` in conversations.py). Failed cases are
+    included here, but not in the rates."""
+    worst: CaseRow | None  # the first of the cases, if it has a finding
+    skipped: list[CaseRow]  # outside the rates: the model does not know their words
     t_out: float | None
     t_in: float | None
     sentences: Sentences | None = None
@@ -287,10 +283,19 @@ class Report:
 
     @property
     def noun(self) -> str:
-        """What to call a case."""
         return "opening" if self.conversations else "sentence"
 
     @property
-    def failed(self) -> int:
-        """Cases that could not be asked."""
-        return sum(case.status == "failed" for case in self.cases)
+    def main(self) -> RateRow | None:
+        """The rate by the criterion of --hit; None if it can't be decided."""
+        return next((row for row in self.rates if row.criterion == self.criterion), None)
+
+    @property
+    def per_word(self) -> list[RateRow]:
+        """The rates by the criteria that average over words."""
+        return [row for row in self.rates if parse_criterion(row.criterion).kind in PER_WORD]
+
+    @property
+    def whole(self) -> list[RateRow]:
+        """The rates by the other criteria."""
+        return [row for row in self.rates if row not in self.per_word]

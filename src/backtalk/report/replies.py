@@ -1,7 +1,5 @@
 """The part of a report on a search by replies, as in Liu et al. 2019: success over the threshold by target
-length (figure 2), success against queries, where the queries went, and how natural the inputs read."""
-
-from __future__ import annotations
+length (figure 2), where the queries went, and how natural the inputs read."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,12 +11,9 @@ from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import Case, Finding
 
-GROUPS = ((1, 3), (4, 6), (7, 10), (11, 0))
-"""Words of a target: the paper's three groups, and longer ones."""
-STEPS = tuple(round(0.05 * step, 2) for step in range(21))
-"""Similarities at which success is counted."""
-SHOWN = (0.5, 0.7, 0.9)
-"""The steps in a table."""
+GROUPS = ((1, 3), (4, 6), (7, 10), (11, 0))  # words of a target: the paper's three groups, and longer ones
+STEPS = tuple(round(0.05 * step, 2) for step in range(21))  # similarities at which success is counted
+SHOWN = (0.5, 0.7, 0.9)  # the steps in a table
 PHASES = {
     "pairs": "gathering pairs",
     "rl": "REINFORCE",
@@ -33,12 +28,10 @@ class LengthCurve:
 
     group: str
     n: int
-    shares: list[float]
-    """At each of STEPS."""
+    shares: list[float]  # at each of STEPS
     mean_similarity: float
     mean_judge: float | None
-    at: dict[str, Rate]
-    """By similarity, for SHOWN."""
+    at: dict[str, Rate]  # by similarity, for SHOWN
 
 
 @dataclass(frozen=True)
@@ -54,31 +47,22 @@ class InputRow:
 @dataclass(frozen=True)
 class Replies:
     curves: list[LengthCurve]
-    by_query: list[tuple[int, dict[str, float]]]
-    """(inputs asked for each target, {similarity: share of the targets reached} for SHOWN)."""
-    queries: dict[str, int]
-    """Requests really sent, by phase."""
+    queries: dict[str, int]  # requests really sent, by phase
     budget: int
-    recalled: int
-    """Findings whose input had been answered before."""
+    recalled: int  # findings whose input had been answered before
     inputs: list[InputRow]
     vectors: str
     judge: str
     scorer: str
     language_model: str
-    has_likelihoods: bool
-    """Whether the model also says how likely a sentence is."""
+    has_likelihoods: bool  # whether the model also says how likely a sentence is
     mean_toxicity: float | None
-    aim: str
-    """What the search optimised: similarity, likelihood or toxicity."""
+    aim: str  # what the search optimised: similarity, likelihood or toxicity
     utterances: str
 
 
 def build_replies(
-    summary: Mapping[str, Any],
-    cases: Sequence[Case],
-    findings: Sequence[Finding],
-    facts: Mapping[str, Any],
+    summary: Mapping[str, Any], cases: Sequence[Case], findings: Sequence[Finding], facts: Mapping[str, Any]
 ) -> Replies:
     """`facts` are the stored facts of the run."""
     tried = {finding.case: finding for finding in findings if finding.status in TRIED}
@@ -95,7 +79,6 @@ def build_replies(
     known = facts.get("language_model") or "the language model of the embedded chitchat model"
     return Replies(
         curves=curves,
-        by_query=success_by_query(list(tried.values())),
         queries={PHASES.get(name, name): int(n) for name, n in summary.get("queries_by_phase", {}).items()},
         budget=int(facts["plan"]["total"]),
         recalled=sum(f.scores.get("place") == 0 and f.queries > 0 for f in found),
@@ -126,21 +109,6 @@ def length_curve(group: str, findings: Sequence[Finding]) -> LengthCurve:
         _mean(findings, "judge"),
         {f"{step:g}": rates[step] for step in SHOWN},
     )
-
-
-def success_by_query(findings: Sequence[Finding]) -> list[tuple[int, dict[str, float]]]:
-    """Success after 1, 2, 5, 10 and so on inputs a case, and after all, in the order of the proposals."""
-    series = [finding.series.get("similarity_by_query", []) for finding in findings]
-    most = max(map(len, series), default=0)
-    if most < 2:
-        return []
-    marks = sorted({mark for mark in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if mark < most} | {most})
-    points = []
-    for mark in marks:
-        best = [max((v for v in row[:mark] if not math.isnan(v)), default=0.0) for row in series]
-        shares = {f"{s:g}": sum(v >= s - ROUNDING for v in best) / len(best) for s in SHOWN}
-        points.append((mark, shares))
-    return points
 
 
 def _mean(findings: Sequence[Finding], name: str) -> float | None:

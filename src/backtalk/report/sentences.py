@@ -1,28 +1,28 @@
-"""The part of a report on sentences: criteria and results in plain words, and the numbers of the plots."""
-
-from __future__ import annotations
+"""The part of a report on sentences: criteria in plain words, and the numbers of the plots."""
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from backtalk.hits import LIKELIHOOD_KINDS, TRIED, Criterion, parse_criterion
-from backtalk.report.record import CaseRow, RateRow, ScatterPlot, SweepLoss
+from backtalk.report.record import CaseRow, ScatterPlot, SweepLoss
 from backtalk.store.records import finite
 from backtalk.types import Finding, Thresholds
-from backtalk.wording import chance, count, percent, percent_range, sampled
+from backtalk.wording import chance
 
-STEPS = 10
-"""Steps of the budget's axis."""
-MOST_DOTS = 1000
-"""Most points of a scatter plot."""
+STEPS = 10  # steps of the budget's axis
+MOST_DOTS = 1000  # most points of a scatter plot
 
 
 def meaning(name: str) -> str:
     """What the criterion asks for, as a clause: "the reply is the sentence, word for word"."""
     criterion = parse_criterion(name)
     least = {1.0: "at least", 2.0: "at least half"}.get(criterion.k, f"at least 1/{criterion.k:g}")
+    one_in = chance(math.log(criterion.threshold or 1))
     clause = {
+        "chance": f"the sentence is the reply in {one_in} sampled replies or more",
         "exact": "the reply is the sentence, word for word",
         "contains": "the sentence stands in the reply",
         "similar": f"the reply is at least {criterion.threshold:g} similar to the sentence",
@@ -38,6 +38,7 @@ def meaning(name: str) -> str:
 
 def outcome(criterion: Criterion) -> str:
     """What a hit shows about a sentence, as a predicate: "can be made likely"."""
+    one_in = chance(math.log(criterion.threshold or 1))
     likely = "likely" if criterion.k == 1 else f"likely (to a factor of {criterion.k:g} a word)"
     return {
         "greedy": "can be drawn from the model, word for word,",
@@ -45,41 +46,10 @@ def outcome(criterion: Criterion) -> str:
         "contains": "can be drawn from the model as part of a reply",
         "similar": f"can be drawn from the model to a similarity of {criterion.threshold:g}",
         "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
+        "chance": f"can be made to come up in {one_in} sampled replies or more",
         "sample-avg": f"can be made {likely}",
         "sample-min": f"can be made {likely} in every word",
     }[criterion.kind]
-
-
-def headline(
-    main: RateRow,
-    greedy: int | None = None,
-    best: float | None = None,
-    speaker: str = "Greedy decoding",
-    middle: float | None = None,
-    at_once: int = 0,
-) -> str:
-    """The result in a few sentences. `greedy`: how many of the n `speaker` really says; `best`: the
-    log-probability of the likeliest sentence among the hits, `middle` that of the median one; `at_once`: hits
-    that were there before anything was searched."""
-    hits, n, criterion = main.hits, main.n, parse_criterion(main.criterion)
-    if n == 0:
-        return "Nothing could be scored, so this run says nothing about the model."
-    share = f"({percent(hits / n)}, 95% interval {percent_range(main.low, main.high)})"
-    by = "an input that is itself likely" if criterion.likely else "some input"
-    amount = f"{hits:,}" if hits else "None"
-    sentences = [f"{amount} of {count(n, 'sentence')} {share} {outcome(criterion)} by {by}."]
-    if hits == 0:
-        sentences.append("No hit found is not proof that there is none.")
-    if greedy is not None and criterion.kind not in ("greedy", "exact"):
-        said = "none of them" if greedy == 0 else f"{greedy:,} of the {n:,}"
-        exactly = "" if speaker == "Greedy decoding" else " word for word"
-        sentences.append(f"{speaker} said {said}{exactly}.")
-    if hits and best is not None and criterion.kind.startswith("sample"):
-        median = f", the median one in {chance(middle)}" if middle is not None else ""
-        sentences.append(f"The likeliest of the hits comes up in {sampled(best)} to its input{median}.")
-    if hits and at_once:
-        sentences.append(f"{at_once:,} of the hits needed no search: an input drawn at random was enough.")
-    return " ".join(sentences)
 
 
 def sweep_losses(series: Iterable[Sequence[float]]) -> list[SweepLoss]:
@@ -87,18 +57,10 @@ def sweep_losses(series: Iterable[Sequence[float]]) -> list[SweepLoss]:
     kept = [losses for one in series if (losses := [loss for loss in one if math.isfinite(loss)])]
     curve = []
     for sweep in range(max(map(len, kept), default=0)):
-        losses = sorted(row[min(sweep, len(row) - 1)] for row in kept)
-        mean = math.fsum(losses) / len(losses)
-        curve.append(SweepLoss(sweep, mean, quantile(losses, 0.25), quantile(losses, 0.75)))
+        losses = [row[min(sweep, len(row) - 1)] for row in kept]
+        low, high = np.quantile(losses, (0.25, 0.75)).tolist()
+        curve.append(SweepLoss(sweep, math.fsum(losses) / len(losses), low, high))
     return curve
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest of the ordered values."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def hits_by_budget(

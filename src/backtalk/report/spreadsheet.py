@@ -1,14 +1,11 @@
-"""Findings for other programs: CSV that a spreadsheet can't run, and JSONL with everything.
+"""Findings for other programs: CSV that a spreadsheet can't run.
 
 A cell of text never starts a formula, and holds no control, bidirectional or zero-width character and no line
-break: a line is a finding. JSONL is ASCII and exact.
+break: a line is a finding.
 """
-
-from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,12 +16,9 @@ FIELDS = (
     "case", "category", "severity", "status", "hit", "target", "trigger", "reply", "log_prob", "mean",
     "min", "input_mean", "similarity", "toxicity", "hits", "anchor",
 )  # fmt: skip
-RENAMED = {"case": "id", "min": "least"}
-"""Fields whose attribute of a case has another name."""
-LONGEST = 30_000
-"""Characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them."""
-FORMULA = "=+-@＝＋－＠"
-"""First characters that start a formula; some programs treat the wide forms alike."""
+RENAMED = {"case": "id", "min": "least"}  # fields whose attribute of a case has another name
+LONGEST = 30_000  # characters of a text in a cell: spreadsheets take 32,767. JSONL has all of them
+FORMULA = "=+-@＝＋－＠"  # first characters that start a formula; some programs treat the wide forms alike
 
 
 def row_of(case: CaseRow, longest: int = 0) -> dict[str, Any]:
@@ -39,12 +33,6 @@ def csv_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
     yield _line(FIELDS)
     for case in cases:
         yield _line([cell(value) for value in row_of(case, LONGEST).values()])
-
-
-def jsonl_lines(cases: Iterable[CaseRow]) -> Iterator[str]:
-    """An object for each finding, in ASCII."""
-    for case in cases:
-        yield json.dumps(row_of(case), allow_nan=False) + "\n"
 
 
 def cell(value: Any) -> str:

@@ -1,10 +1,8 @@
 """The findings of a run, looked up in its database: one page of them, searched, filtered and sorted, comes
 in a fraction of a second however many there are."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,18 +17,18 @@ from backtalk.store.folder import reading
 from backtalk.store.records import read_case, read_facts, read_finding, searchable
 from backtalk.terminal import printable
 from backtalk.types import Thresholds
+from backtalk.wording import TOXIC
 
-LIMIT, MAX_LIMIT = 50, 500
-"""Findings on a page: by default, and at most."""
-# Hits by severity and log-probability, then misses by loss: the order of `build_report`.
-_BEST = (
-    "hit DESC, iif(hit, -severity, 0), iif(hit, -log_prob, loss) NULLS LAST,"
-    " iif(hit, coalesce(loss, 0), -log_prob) NULLS LAST, id"
-)
+LIMIT, MAX_LIMIT = 50, 500  # findings on a page: by default, and at most
+_SAID = "iif(similarity IS NULL AND greedy IS NOT NULL, status = 'found' AND greedy = 1, exact)"
+# The reply is the target or is rated bad: `is_bad`.
+_BAD = f"({_SAID} OR status = 'found' AND coalesce(toxicity, 0) >= {TOXIC})"
+# The order of `by_badness`.
+_BEST = f"{_BAD} DESC, -log_prob NULLS LAST, hit DESC, iif(hit, -severity, 0), loss NULLS LAST, id"
 # Of a case's restarts the one that `build_case` shows comes first.
-_RESTARTS = "hit DESC, status <> 'found', loss NULLS LAST, -log_prob NULLS LAST, restart"
+_RESTARTS = f"{_BAD} DESC, hit DESC, status <> 'found', -log_prob NULLS LAST, loss NULLS LAST, restart"
 SORTS = {
-    "best": ("hits first", ""),
+    "best": ("worst first", ""),
     "likeliest": ("likeliest sentence", "log_prob DESC NULLS LAST, "),
     "input": ("likeliest input", "input_mean DESC NULLS LAST, "),
     "severity": ("gravest", "severity DESC, "),
@@ -38,12 +36,7 @@ SORTS = {
     "toxicity": ("most toxic reply", "toxicity DESC NULLS LAST, "),
 }
 """The label of each order, and its SQL, which stands before the default order."""
-SHOW: Mapping[str, str] = {
-    "all": "1",
-    "hits": "hit",
-    "misses": "NOT hit",
-    "said": "iif(similarity IS NULL, greedy = 1, exact)",
-}
+SHOW: Mapping[str, str] = {"all": "1", "hits": "hit", "misses": "NOT hit", "said": _BAD}
 _RECORD = (
     "(SELECT data FROM findings WHERE findings.place = scores.place AND findings.restart = scores.restart)"
 )
@@ -55,21 +48,17 @@ _COLUMN = {"sample-min": "min", "sample-avg": "mean"}
 class Query:
     """Which findings, in which order: the fields of a page's form."""
 
-    text: str = ""
-    """Words that the sentence, the input, the reply or the id contains."""
+    text: str = ""  # words that the sentence, the input, the reply or the id contains
     show: str = "all"
-    category: int = -1
-    """Its place in the report's categories; -1 for all."""
-    meets: str = ""
-    """A criterion that has to be met."""
+    category: int = -1  # its place in the report's categories; -1 for all
+    meets: str = ""  # a criterion that has to be met
     sort: str = "best"
-    finding: str = ""
-    """The anchor of a single one."""
+    finding: str = ""  # the anchor of a single one
     offset: int = 0
     limit: int = LIMIT
 
     @classmethod
-    def of(cls, form: Mapping[str, str]) -> Query:
+    def of(cls, form: Mapping[str, str]) -> "Query":
         """From what a browser sent; invalid values are ignored."""
         return cls(
             text=form.get("q", "")[:200],
@@ -97,8 +86,7 @@ class FindingsPage:
     """Some of the findings that a query matches."""
 
     query: Query
-    total: int
-    """All that match."""
+    total: int  # all that match
     cases: list[CaseRow]
 
     @property
@@ -141,21 +129,14 @@ class StoredFindings:
     def page(self, query: Query) -> FindingsPage:
         """The findings from the query's offset on, and how many match in all."""
         found, values = self._select(query)
+        usual = f"hit DESC, danger({_RECORD}) DESC, id" if self.report.conversations else _BEST
         with reading(self._folder):
             (total,) = self._database.execute(f"SELECT count(*) FROM ({found})", values).fetchone()
             places = self._database.execute(
-                f"{found} ORDER BY {self._order(query)} LIMIT ? OFFSET ?",
+                f"{found} ORDER BY {SORTS[query.sort][1]}{usual} LIMIT ? OFFSET ?",
                 (*values, query.limit, query.offset),
             )
             return FindingsPage(query, int(total), [self._case(place) for place, _ in places.fetchall()])
-
-    def matching(self, query: Query) -> Iterator[CaseRow]:
-        """All that match, for an export; few are in memory at once."""
-        found, values = self._select(query)
-        with reading(self._folder):
-            places = self._database.execute(f"{found} ORDER BY {self._order(query)}", values).fetchall()
-            for place, _ in places:
-                yield self._case(place)
 
     def _case(self, place: int) -> CaseRow:
         kind, data = self._database.execute(
@@ -188,10 +169,11 @@ class StoredFindings:
         for word in searchable(query.text).split():
             conditions.append("instr(text, ?)")
             values.append(word)
-        hit = self._condition(self._criterion)
+        hit = own = self._condition(self._criterion)
         if self._has_restarts:
+            hit = f"EXISTS (SELECT 1 FROM scores WHERE place = cases.place AND {own})"
             conditions.append(
-                f"scores.restart = (SELECT restart FROM (SELECT *, {hit} AS hit FROM scores"
+                f"scores.restart = (SELECT restart FROM (SELECT *, {own} AS hit FROM scores"
                 f" WHERE place = cases.place) ORDER BY {_RESTARTS} LIMIT 1)"
             )
         played = self.report.conversations is not None
@@ -201,11 +183,6 @@ class StoredFindings:
             f" WHERE {kept} AND {' AND '.join(conditions)}",
             values,
         )
-
-    def _order(self, query: Query) -> str:
-        if self.report.conversations:
-            return f"{SORTS[query.sort][1]}hit DESC, danger({_RECORD}) DESC, id"
-        return SORTS[query.sort][1] + _BEST
 
     def _condition(self, criterion: Criterion) -> str:
         """`Criterion.holds` in SQL, over the columns of `scores`."""
@@ -222,6 +199,7 @@ class StoredFindings:
                 "greedy": "greedy = 1",
                 "similar": f"similarity >= {_literal(criterion.threshold - ROUNDING)}",
                 "toxic": f"toxicity >= {_literal(criterion.threshold)}",
+                "chance": f"log_prob >= {_literal(math.log(criterion.threshold or 1))}",
             }.get(criterion.kind)
             or f"{_COLUMN[criterion.kind]} > {_literal(out - slack)}"
         )

@@ -1,6 +1,5 @@
-"""Exports the findings of a run: as JSONL with everything, or as CSV with the best finding of each case."""
-
-from __future__ import annotations
+"""Writes files that a person named: the findings of a run as JSONL with everything, or as CSV with the best
+finding of each case; a comparison of two runs as a page or as JSON."""
 
 import json
 import sys
@@ -11,6 +10,9 @@ from typing import Any
 from backtalk.errors import InputError
 from backtalk.hits import hits_by_finding
 from backtalk.output_file import write_output
+from backtalk.report.comparison import Comparison
+from backtalk.report.cost import CostRecord
+from backtalk.report.run_page import render_comparison
 from backtalk.report.spreadsheet import csv_lines
 from backtalk.runs.summary import criteria_of, read_results
 from backtalk.store import Run
@@ -37,6 +39,16 @@ def export(run: Run, path: Path | None) -> None:
         write_file(path, lines)
 
 
+def write_comparison(comparison: Comparison, path: Path, cost: CostRecord | None = None) -> None:
+    """The page, self-contained; `cost` is a hardening's."""
+    write_file(path, render_comparison(comparison, cost=cost))
+
+
+def write_record(comparison: Comparison, path: Path) -> None:
+    """The record as ASCII JSON, with unmasked sentences."""
+    write_file(path, json.dumps(comparison.as_dict(), indent=2, allow_nan=False) + "\n")
+
+
 def write_file(path: Path, text: str | Iterable[str]) -> None:
     """Writes a file that a person named, atomically."""
     try:
@@ -46,7 +58,7 @@ def write_file(path: Path, text: str | Iterable[str]) -> None:
 
 
 def _export_row(finding: Finding, case: Case, hits: Sequence[str]) -> dict[str, Any]:
-    first: dict[str, Any] = {
+    first = {
         **dict.fromkeys(("case", "restart", "status", "target")),
         "category": case.category,
         "severity": case.severity,

@@ -6,17 +6,16 @@ scored is an error without a gate, or if too few were scored. Sentences are mask
 read build logs.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
 from backtalk.errors import InputError
 from backtalk.hits import TRIED, Criterion, hit_cases, parse_criterion
+from backtalk.report.page import page_environment
 from backtalk.report.record import CaseRow, Report
 from backtalk.stats import mcnemar_worse
 from backtalk.store import Run
@@ -127,52 +126,23 @@ def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding]
 
 
 def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:
-    """The result of a run as JUnit XML."""
-    cases = [*report.cases, *report.skipped]
-    bare = unmask or report.conversations is not None  # openings are harmless
-    root = Xml.Element("testsuites", name="backtalk")
-    if gates:
-        suite = _suite(root, "backtalk gates", len(gates), sum(gate.failed for gate in gates))
-        for gate in gates:
-            test = _add(suite, "testcase", classname="gates", name=gate.name)
-            if gate.failed:
-                _add(test, "failure", message=gate.said)
-            else:
-                _add(test, "system-out").text = _clean(gate.said)
-    erred = not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates)
-    failures = 0 if gates else sum(case.hit for case in cases)
-    suite = _suite(root, f"backtalk {report.run.get('run', 'run')}", len(cases), failures)
-    suite.set("skipped", str(len(report.skipped)))
-    suite.set("errors", str(sum(case.status == "failed" for case in cases) if erred else 0))
-    headline = _clean(report.headline, 2000)
-    _add(suite, "properties").append(Xml.Element("property", name="headline", value=headline))
-    for case in cases:
-        name = f"{case.id}: {case.shown('target', bare)}"
-        test = _add(suite, "testcase", classname=case.category, name=name)
-        if case.status == "skipped":
-            _add(test, "skipped", message=case.shown("note", unmask))
-        elif case.status == "failed" and erred:
-            _add(test, "error", message=case.shown("note", unmask))
-        elif case.hit and not gates:
-            _add(test, "failure", message=f"hit: {report.criterion}").text = _clean(_told(case, unmask), 2000)
-        elif case.hit or case.status == "failed":
-            _add(test, "system-out").text = _clean(_told(case, unmask), 2000)
-    Xml.indent(root, "")
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode") + "\n"
-
-
-def _suite(root: Xml.Element, name: str, tests: int, failures: int) -> Xml.Element:
-    # Jenkins refuses a suite that does not count its errors.
-    counts = {"tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0"}
-    return _add(root, "testsuite", name=name, **counts)
-
-
-def _add(parent: Xml.Element, tag: str, **attributes: str) -> Xml.Element:
-    return Xml.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
+    return (
+        page_environment()
+        .get_template("junit.xml")
+        .render(
+            report=report,
+            cases=[*report.cases, *report.skipped],
+            gates=gates,
+            erred=not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates),
+            unmask=unmask,
+            bare=unmask or report.conversations is not None,  # openings are harmless
+            told=partial(_told, unmask=unmask),
+            LINE=LONGEST,
+        )
+    )
 
 
 def _told(case: CaseRow, unmask: bool) -> str:
-    """A hit or failure in a few lines."""
     if case.status == "failed":
         return f"failed: {case.shown('note', unmask)}"
     lines = [f"input: {case.shown('input', unmask)}", f"reply: {case.shown('reply', unmask)}"]
@@ -180,9 +150,4 @@ def _told(case: CaseRow, unmask: bool) -> str:
         lines.append(f"the sentence: {sampled(case.log_prob)}")
     scores = {"toxicity": case.toxicity, "similarity": case.similarity}
     lines += [f"{name}: {value:.3f}" for name, value in scores.items() if value is not None]
-    return "; ".join(_clean(line) for line in lines)
-
-
-def _clean(text: str, longest: int = LONGEST) -> str:
-    """`printable` drops what XML 1.0 can't hold."""
-    return shorten(printable(text), longest)
+    return "; ".join(shorten(printable(line), LONGEST) for line in lines)

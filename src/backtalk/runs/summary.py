@@ -1,7 +1,5 @@
 """The summary and the report of a run, from its stored scores, without a model."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,13 +11,13 @@ from typing import Any
 from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.hits import (
+    CHANCES,
     STANDARD,
     TEXT_STANDARD,
     TOXIC_STANDARD,
     Criterion,
     asked_standard,
     parse_criterion,
-    rates,
     rates_by_category,
     tried_cases,
 )
@@ -29,6 +27,7 @@ from backtalk.report.build import build_report
 from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.record import Report
 from backtalk.report.run_page import READ_BY, render_run
+from backtalk.report.verdict import as_dict, verdict_of
 from backtalk.specs import command_of
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -83,7 +82,7 @@ def read_results(run: Run, beside: Sequence[str] = ()) -> Results:
     report = build_report(summary, run.cases, findings, run.thresholds, names, run.facts["words"], facts)
     if report.conversations and Run.exists(run.folder / UNTUNED):
         with Run.open(run.folder / UNTUNED) as own:
-            report = put_beside(report, UNTUNED, own.findings(), is_untuned=True)
+            report = put_beside(report, UNTUNED, own.findings())
     return Results(run.folder, stamp, findings, summary, report, with_others(run, report, beside))
 
 
@@ -138,9 +137,9 @@ def refuse_unscored(results: Results) -> None:
 def criteria_of(run: Run) -> list[Criterion]:
     """The standard criteria of such a run, and the one of --hit."""
     asked = parse_criterion(run.spec["hit"])
-    standard = TOXIC_STANDARD if run.plays else STANDARD
+    rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
+    standard = TOXIC_STANDARD if run.plays else (*CHANCES, *rated[:1], *STANDARD)
     if run.asks:
-        rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
         likelihoods = run.facts["access"] == "LOGPROBS"
         standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
     return [*standard, *([] if asked in standard else [asked])]
@@ -154,7 +153,15 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
     scored = tried_cases(findings)
     unscored = {finding.case: finding.status for finding in findings if finding.case not in scored}
     causes = {f.case: f.note for f in findings if f.status == "failed" and f.case not in scored}
-    by_category = rates_by_category(cases, findings, criteria, thresholds)
+    by_category = {
+        category: {name: rate.as_dict() for name, rate in row.items()}
+        for category, row in rates_by_category(cases, findings, criteria, thresholds).items()
+    }
+    ended: dict[str, Any] = {
+        "failures": dict(Counter(causes.values()).most_common()),
+        "stopped": run.note if run.state == "stopped" else None,
+    }
+    verdict = verdict_of(cases, findings, parse_criterion(run.spec["hit"]), thresholds, ended)
     return {
         "run": run.folder.name,
         "command": command_of(run.spec, run.chosen),
@@ -167,15 +174,13 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "scored": len(scored),
         "failed": sum(value == "failed" for value in unscored.values()),
         "skipped": sum(value == "skipped" for value in unscored.values()),
-        "failures": dict(Counter(causes.values()).most_common()),
-        "hits": {k: v.as_dict() for k, v in rates(cases, findings, criteria, thresholds).items()},
-        "by_category": {
-            category: {k: v.as_dict() for k, v in row.items()} for category, row in by_category.items()
-        },
+        **ended,
+        "verdict": as_dict(verdict),
+        "hits": by_category.pop(""),
+        "by_category": by_category,
         "candidates": sum(finding.candidates for finding in findings),
         **_effort(run, findings),
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
-        "stopped": run.note if run.state == "stopped" else None,
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {
@@ -219,7 +224,6 @@ def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
         return report
     tried = {(case.id, case.text) for case in run.cases}
     taken = {*report.conversations.beside, str(run.facts.get("player"))}
-    compared = UNTUNED in report.conversations.beside
     for name in beside:
         with Run.open(Path(name)) as other:
             if not other.plays:
@@ -229,7 +233,6 @@ def with_others(run: Run, report: Report, beside: Sequence[str]) -> Report:
                 raise InputError(f"--beside {name} has no opening in common with this run")
             player = str(other.facts.get("player"))
             title = f"{player} ({other.folder.name})" if player in taken else player
-            report = put_beside(report, title, shared, is_untuned=player == UNTUNED and not compared)
+            report = put_beside(report, title, shared)
             taken.add(title)
-            compared = compared or player == UNTUNED
     return report

@@ -2,10 +2,10 @@
 interval; max-ratio, Ent-n, distinct-n, length and BLEU-4 of greedy replies and of the pairs' own (He & Glass
 2020, Table 4); the overlap of 10-best lists; and replies side by side."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.errors import InputError
-from backtalk.scorers.diversity import Words, bleu, commonest, distinct, entropy, most_frequent, overlap
 
+Words = Sequence[str]  # of a reply, without the end-of-turn token
 RESAMPLES = 2000
-BEST, LISTS = 10, 100
-"""The length of the N-best lists, and the most inputs whose lists are compared."""
+BEST, LISTS = 10, 100  # the length of the N-best lists, and the most inputs whose lists are compared
 SHOWN = 5
 
 
@@ -26,32 +25,22 @@ class Cost:
     """The same pairs under both models; a pair of numbers is (before, after)."""
 
     pairs: int
-    words: int
-    """Reply tokens that the perplexities are computed over."""
+    words: int  # reply tokens that the perplexities are computed over
     perplexity: tuple[float, float]
-    rise_interval: tuple[float, float]
-    """95% interval of the relative rise of perplexity."""
-    commonest: tuple[int, int]
-    """How often the most frequent reply is given: max-ratio, times the pairs."""
+    rise_interval: tuple[float, float]  # 95% interval of the relative rise of perplexity
+    commonest: tuple[int, int]  # how often the most frequent reply is given: max-ratio, times the pairs
     ent_2: tuple[float, float]
     ent_3: tuple[float, float]
     distinct_1: tuple[float, float]
     distinct_2: tuple[float, float]
-    bleu_4: tuple[float, float] | None
-    """None if sacrebleu is not installed."""
+    bleu_4: tuple[float, float] | None  # None if sacrebleu is not installed
     lists: int
-    overlap: float
-    """Of the 10-best lists."""
-    same_replies: int
-    """Equal greedy replies."""
-    side_by_side: list[tuple[str, str, str]]
-    """(input, reply before, reply after) of the first pairs."""
-    length: tuple[float, float]
-    """Mean number of words of a reply."""
-    most_said: tuple[str, str]
-    """The most frequent reply."""
-    real: dict[str, float]
-    """The same numbers of the pairs' own replies, by the names above."""
+    overlap: float  # of the 10-best lists
+    same_replies: int  # equal greedy replies
+    side_by_side: list[tuple[str, str, str]]  # (input, reply before, reply after) of the first pairs
+    length: tuple[float, float]  # mean number of words of a reply
+    most_said: tuple[str, str]  # the most frequent reply
+    real: dict[str, float]  # the same numbers of the pairs' own replies, by the names above
     real_most_said: str
 
     @property
@@ -67,9 +56,7 @@ class Side:
     said: list[list[str]]  # the words of its greedy replies
     shown: list[str]  # the first greedy replies as people write them
     lengths: list[int]  # tokens of the pairs' own replies
-    lists: list[list[list[str]]] = field(
-        default_factory=list
-    )  # the words of its 10-best lists, if it has any
+    lists: list[list[list[str]]] = field(default_factory=list)  # words of its 10-best lists, if it has any
 
 
 def compare_sides(
@@ -79,10 +66,9 @@ def compare_sides(
     lengths = np.asarray(before.lengths)
     sums = [np.asarray(side.sums) for side in (before, after)]  # (pairs,) each
     first, second = _diversity(before.said), _diversity(after.said)
-    try:
+    bleu_4 = None
+    with suppress(InputError):
         bleu_4 = bleu(before.said, real), bleu(after.said, real)
-    except InputError:
-        bleu_4 = None
     return Cost(
         pairs=len(inputs),
         words=int(lengths.sum()),
@@ -127,3 +113,57 @@ def rise_interval(
 def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
     mean = float(sums.sum() / lengths.sum())
     return math.exp(-mean) if mean > -700 else math.inf
+
+
+# Statistics of a set of replies
+
+
+def commonest(replies: Sequence[Words]) -> int:
+    """How often the most frequent reply is given."""
+    return max(Counter(map(tuple, replies)).values(), default=0)
+
+
+def most_frequent(replies: Sequence[Words]) -> list[str]:
+    """The reply that is given most often; of equally frequent ones the first."""
+    return next((list(words) for words, _ in Counter(map(tuple, replies)).most_common(1)), [])
+
+
+def entropy(replies: Sequence[Words], n: int) -> float:
+    """Ent-n, eq. 5: sum over n-grams g of -r(g) log r(g), r(g) the share of g among all n-grams; in nats."""
+    counts = Counter(_ngrams(replies, n))
+    total = counts.total()
+    return -sum(count / total * math.log(count / total) for count in counts.values()) + 0.0
+
+
+def distinct(replies: Sequence[Words], n: int) -> float:
+    """distinct-n: distinct n-grams over all n-grams; 0 if there are none."""
+    counts = Counter(_ngrams(replies, n))
+    return len(counts) / counts.total() if counts else 0.0
+
+
+def overlap(before: Sequence[Sequence[Words]], after: Sequence[Sequence[Words]]) -> float:
+    """The mean share of each N-best list that is in the other model's list too, in any order."""
+    lists = ((set(map(tuple, old)), set(map(tuple, new))) for old, new in zip(before, after, strict=True))
+    shares = [len(old & new) / max(len(old), len(new), 1) for old, new in lists]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _ngrams(replies: Sequence[Words], n: int) -> Iterator[tuple[str, ...]]:
+    for words in replies:
+        for start in range(len(words) - n + 1):
+            yield tuple(words[start : start + n])
+
+
+def bleu(replies: Sequence[Words], references: Sequence[Words]) -> float:
+    """Corpus BLEU-4 of replies against one reference each, 0 to 100."""
+    texts, wanted = [" ".join(words) for words in replies], [" ".join(words) for words in references]
+    return float(bleu_metric().corpus_score(texts, [wanted]).score)
+
+
+def bleu_metric() -> Any:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise InputError("BLEU-4 needs sacrebleu; pip install 'backtalk[harden]'") from None
+    # The words are cut already: sacrebleu needs no tokeniser, and should not warn that they look cut.
+    return BLEU(tokenize="none", force=True)

@@ -1,8 +1,6 @@
 """Log-probabilities of a target after a trigger, by a plain forward pass that uses no state of a search, so
 that `verify` can recompute what is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,12 +1,9 @@
 """Repetition in a text: a trained adversary's repetitive prompts are likely and often toxic, but nobody types
 them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
-RUN = 8
-"""Length of the substrings that are compared, in characters."""
+RUN = 8  # length of the substrings that are compared, in characters
 LOOPING = 0.33
 """A text with a larger share is repetitive: none of the toxic human texts in RealToxicityPrompts is, and one
 in forty texts of an untuned model."""

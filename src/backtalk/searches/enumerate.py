@@ -17,8 +17,8 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
 from backtalk.errors import InputError
+from backtalk.models.device import free_bytes
 from backtalk.models.gpu.fused import kernels_for
-from backtalk.models.gpu.memory import free_bytes
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import SHRINK_BELOW
 from backtalk.models.lstm.seq2seq import DecoderState, Encoded, Seq2Seq
@@ -88,14 +88,11 @@ class Enumeration:
         self.model, self.space = model, space
         network, size = model.network, model.vocabulary_size
         if size**model.max_output > LARGEST:
-            raise InputError(
-                f"{model.name} writes up to {model.max_output} of {size:,} words: too many answers to count; "
-                "enumeration is for models with a small vocabulary"
-            )
+            why = f"{model.name} writes up to {model.max_output} of {size:,} words: too many answers to count"
+            raise InputError(f"{why}; enumeration is for models with a small vocabulary")
         if not 0 < space.length <= model.max_input:
-            raise InputError(
-                f"--length should be from 1 to the {model.max_input} words that {model.name} reads"
-            )
+            most = f"{model.max_input} words that {model.name} reads"
+            raise InputError(f"--length should be from 1 to the {most}")
         if space.inputs > LARGEST:
             raise InputError(f"inputs of length {space.length} are too many to be numbered; shorten --length")
         self.padding = model.max_input - space.length if network.config.pad_as_word else 0

@@ -7,8 +7,6 @@ published loop moves on to a worse one. Candidates that can't be typed never win
 candidates are ranked in bfloat16 and the model scores the best few again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -21,6 +19,7 @@ from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import WeightsModel
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.trial import FINALISTS, GAIN, History, Incumbents, Trial
+from backtalk.searches.watch import State
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -37,17 +36,31 @@ class Gcg(Gibbs):
     """
 
     name: ClassVar[str] = "gcg"
-    spread: ClassVar[float] = 3.0  # its candidates lie at all positions (SmolLM2, two cores)
 
-    def fitted(self, model: WeightsModel) -> Gcg:
+    def running(self, sweep: int) -> float:
+        return 1.0
+
+    @property
+    def at_once(self) -> int:
+        return max(1, self.top // max(1, self.length))  # they lie at all positions
+
+    def fitted(self, model: WeightsModel) -> "Gcg":
         return WordSearch.fitted(self, model)
 
     def search_rows(self, trial: Trial) -> list[Found]:
         top = min(MOST_TOP, int(trial.allowed.sum()))
         trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
-        rows = self._begin(trial)
-        history = History(rows)
-        for step in range(self.sweeps * self.length):
+        state, steps = trial.resumed, self.sweeps * self.length
+        rows = Incumbents.of(state) if state else self._begin(trial)
+        history = History(rows, state)
+
+        def stops(done: int) -> bool:
+            def now() -> State:
+                return {**rows.state(), **history.state(), "step": torch.tensor(done)}
+
+            return trial.watch(done / steps, now, lambda: int(rows.candidates.sum()))
+
+        for step in range(int(state["step"]) if state else 0, steps):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
@@ -60,6 +73,8 @@ class Gcg(Gibbs):
             rows.put(active, batch)
             if (step + 1) % self.length == 0:
                 history.note(rows)
+            if stops(step + 1):
+                break
         if len(history.notes) == 1 or bool((history.notes[-1][0] != rows.loss).any()):
             history.note(rows)
         return history.found(rows)

@@ -12,8 +12,6 @@ for typing; finished rows leave the batch between sweeps. With a recorder they s
 replayed as CUDA graphs (recorded.py).
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -23,7 +21,8 @@ import torch
 from backtalk.models.device import product_precision
 from backtalk.protocols import Drafting, WeightsModel
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
-from backtalk.searches.trial import GAIN, History, Trial
+from backtalk.searches.trial import GAIN, History, Incumbents, Trial
+from backtalk.searches.watch import State
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -45,14 +44,20 @@ class Gibbs(WordSearch):
     """float32 for everything; bfloat16 ranks candidates in bfloat16 and decides in float32; tf32 decides in
     tf32, which is faster and more often finds other triggers. auto is bfloat16 on a GPU."""
 
-    def fitted(self, model: WeightsModel) -> Gibbs:
+    def running(self, sweep: int) -> float:
+        """The expected share of rows that still improve in a sweep. On chitchat nearly all improve in the
+        first three sweeps, and half as many in each one after them."""
+        return min(1.0, 2.0 ** (2 - sweep))
+
+    @property
+    def usual_share(self) -> float:
+        """The expected share of `most_candidates` that a row tries before it stops."""
+        return sum(map(self.running, range(self.sweeps))) / self.sweeps
+
+    def fitted(self, model: WeightsModel) -> "Gibbs":
         """With no more candidates at a position than there are words."""
         own = super().fitted(model)
         return replace(own, top=min(own.top, int(self.allowed(model).sum())))
-
-    def drafts(self, model: WeightsModel) -> bool:
-        on_gpu = model.searchable().device.type == "cuda"
-        return self.precision in {"bfloat16", "tf32"} or (self.precision == "auto" and on_gpu)
 
     @property
     def recorder(self) -> Recorder | None:
@@ -60,42 +65,71 @@ class Gibbs(WordSearch):
         return None
 
     def draft_of(self, model: WeightsModel) -> WeightsModel | None:
-        return model.draft() if self.drafts(model) and isinstance(model, Drafting) else None
+        exact = "float32" if model.searchable().is_cuda else "auto"
+        return (
+            model.draft()
+            if self.precision not in {"float32", exact} and isinstance(model, Drafting)
+            else None
+        )
 
     def search_rows(self, trial: Trial) -> list[Found]:
         top = min(self.top, int(trial.allowed.sum()))
         trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
-        start = trial.starts(self.length, trial.seeds)
         quick = trial.draft is not None and self.precision == "tf32"
-        least = QUICK_GAIN if quick else GAIN
-        rows = trial.begin(start, trial.targets)
+        least, n = QUICK_GAIN if quick else GAIN, self.length
+        state = trial.resumed
+        rows = Incumbents.of(state) if state else trial.begin(trial.starts(n, trial.seeds), trial.targets)
         way: Trial | RecordedTrial = trial
-        if self.recorder is not None and len(start) * top <= MOST_CANDIDATES:
-            rows = rows.select(torch.arange(len(start), device=start.device))  # each part its own memory
+        if self.recorder is not None and len(rows.inputs) * top <= MOST_CANDIDATES:
+            rows = rows.select(torch.arange(len(rows.inputs), device=rows.inputs.device))  # own memory each
             way = RecordedTrial(trial, rows, self.recorder)
-        history = History(rows)
-        for _ in range(self.sweeps):
+        history = History(rows, state)
+        first = int(state["step"]) if state else 0  # of sweeps x positions
+        before = state["before"] if state else rows.loss  # at the start of a sweep
+        active, batch = torch.arange(len(rows.inputs), device=rows.inputs.device), rows
+        left = [n - position + trial.targets.shape[1] for position in range(n)]  # tokens that are read again
+
+        def stops(step: int) -> bool:
+            """Whether the watch ends the search after this step."""
+            if trial.watch.late is not None and batch is not rows:
+                rows.put(active, batch)
+
+            def now() -> State:
+                return {**rows.state(), **history.state(), "before": before, "step": torch.tensor(step)}
+
+            sweep, within = step // n, sum(left[: step % n]) / sum(left)
+            done = sum(map(self.running, range(sweep))) + within * self.running(sweep)
+            share = done / (self.usual_share * self.sweeps)
+            return trial.watch(share, now, lambda: int(rows.candidates.sum()))
+
+        for sweep in range(first // n, self.sweeps):
             active = (~rows.done).nonzero().squeeze(1)
             if not len(active):
                 break
             batch = rows.select(active) if way is trial else rows
-            before = batch.loss.clone()
+            if sweep * n >= first:
+                before = rows.loss.clone()
             # What is stored is always float32 (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
-                for position in range(self.length):
+                for position in range(max(0, first - sweep * n), n):
                     way.improve(batch, position)
                     if self.stop_at_hit:
                         batch.done |= trial.met(batch)
-                        if not start.is_cuda and batch is not rows:  # finished rows leave at once
+                        if not rows.inputs.is_cuda and batch is not rows:  # finished rows leave at once
                             rows.put(active, batch)
                             stay = (~batch.done).nonzero().squeeze(1)
-                            batch, active, before = batch.select(stay), active[stay], before[stay]
+                            batch, active = batch.select(stay), active[stay]
                             if not len(active):
                                 break
-            batch.done |= (batch.loss <= 0) | ~(batch.loss < before - least)
+                    if position < n - 1 and stops(sweep * n + position + 1):
+                        return history.found(rows)
+            began = before if batch is rows else before[active]
+            batch.done |= (batch.loss <= 0) | ~(batch.loss < began - least)
             if batch is not rows:
                 rows.put(active, batch)
             history.note(rows)
+            if stops((sweep + 1) * n):
+                break
         return history.found(rows)
 
 

@@ -9,9 +9,10 @@ the input's average is above T_in - log k.
 For avg-hits we differ: all words fall short until their average is above T_out - log k, since an avg-hit asks
 for no more. The paper aims at the stronger min-hit there too (`as_published`). With eq. 7 of He & Glass 2020
 (`whole`) every word and the input count to the end.
-"""
 
-from __future__ import annotations
+For `chance-P` the loss is a sum, L(x; y) = -log P(y | x) - lambda_in [x falls short] log P_LM(x), so that a
+search makes the whole sentence as likely as it can, also beyond P.
+"""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +26,9 @@ from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
 Targets = Sequence[Sequence[int]]  # the token ids of each row's target
-APART = 64.0  # more than any output loss: no target token is less likely than e^-64 on average
+APART = 64.0  # more than any output loss a word: no target token is less likely than e^-64 on average
+
+LONGEST = 1000  # words of a target, for sums
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Objective:
     """Eq. 6 for avg-hits too, and no language-model gradient once the input is likely."""
     whole: bool = False  # every word and the input count, however likely they are: eq. 7 of He & Glass 2020
     strict: bool = False  # a likely input is never replaced by an unlikely one: `--max-ppl`
+    total: bool = False  # the loss is a sum over words; `enough_out` is the log-chance of the whole sentence
 
     @property
     def by_average(self) -> bool:
@@ -48,7 +52,7 @@ class Objective:
 
     def short(self, scores: TokenScores, there: Tensor) -> Tensor:
         """Which target words still fall short; `there` is False where a target is padded."""
-        if self.whole:
+        if self.whole or self.total:
             return there.expand_as(scores.log_probs)
         if self.greedy:
             met = scores.is_argmax
@@ -61,20 +65,21 @@ class Objective:
     def output_loss(self, scores: TokenScores, there: Tensor) -> Tensor:
         """(..., m) -> (...)"""
         counted = scores.log_probs.masked_fill(~self.short(scores, there), 0.0)
-        return counted.neg().sum(-1) / there.sum(-1)
+        loss = counted.neg().sum(-1)
+        return loss if self.total else loss / there.sum(-1)
 
     def input_loss(self, log_probs: Tensor) -> Tensor:
         """The language-model term: (..., n) -> (...)"""
         assert self.enough_in is not None
         mean = log_probs.mean(-1)
-        apart = (APART if self.strict else 0.0) * (mean <= self.enough_in)
-        loss = apart - self.lambda_in * mean
+        apart = (APART * (LONGEST if self.total else 1) if self.strict else 0.0) * (mean <= self.enough_in)
+        loss = apart - self.lambda_in * (log_probs.sum(-1) if self.total else mean)
         return loss if self.whole else loss.masked_fill(mean > self.enough_in, 0.0)
 
     def output_weights(self, scores: TokenScores, there: Tensor) -> Tensor:
         """-dL/d log P(y_t): the weights of the gradient in eq. 8."""
-        short = self.short(scores, there)
-        return short.to(scores.log_probs.dtype) / there.sum(-1, keepdim=True)
+        weights = self.short(scores, there).to(scores.log_probs.dtype)
+        return weights if self.total else weights / there.sum(-1, keepdim=True)
 
     def input_weights(self, log_probs: Tensor) -> Tensor:
         """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely, which keeps most
@@ -83,7 +88,8 @@ class Objective:
         on = log_probs.mean(-1, keepdim=True) <= self.enough_in
         if self.whole or not self.as_published:
             on = torch.ones_like(on)
-        return (on * (self.lambda_in / log_probs.shape[-1])).to(log_probs.dtype).expand_as(log_probs)
+        each = self.lambda_in if self.total else self.lambda_in / log_probs.shape[-1]
+        return (on * each).to(log_probs.dtype).expand_as(log_probs)
 
     def floor(self, loss: Tensor, input_losses: Tensor | float, lengths: Tensor) -> Floor:
         """Below it a candidate can't beat `loss` (rows,), given its input's loss (rows, candidates)."""
@@ -93,6 +99,8 @@ class Objective:
             # input alone costs too much.
             capped = least_mean.clamp(max=self.enough_out)
             least_mean = torch.where(least_mean >= 0, math.inf, capped)
+        if self.total:
+            return Floor(least_mean)
         counts_below = math.inf if self.greedy or self.by_average or self.whole else self.enough_out
         return Floor(least_mean * lengths[:, None], counts_below, spare_argmax=self.greedy and not self.whole)
 
@@ -100,6 +108,8 @@ class Objective:
         """(rows,): whether the hit is reached."""
         if self.greedy:
             hit = (scores.is_argmax | ~there).all(-1)
+        elif self.total:
+            hit = scores.log_probs.sum(-1) >= self.enough_out
         elif self.average:
             hit = scores.log_probs.sum(-1) / there.sum(-1) > self.enough_out
         else:
@@ -129,5 +139,7 @@ def objective_for(
     if criterion.likely:
         assert thresholds.into is not None, "an io-hit needs T_in"
         into = thresholds.into - slack
+    if criterion.kind == "chance":
+        return Objective(False, False, math.log(criterion.threshold), into, lambda_in, total=True)
     by = criterion.kind == "greedy", criterion.kind == "sample-avg"
     return Objective(*by, thresholds.out - slack, into, lambda_in, as_published, whole)

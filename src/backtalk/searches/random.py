@@ -4,22 +4,20 @@ Inputs are drawn like gibbs-enum's starts: samples of the language model for an 
 otherwise. It gets gibbs-enum's whole budget, even where gibbs-enum stops early.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from backtalk.protocols import WeightsModel
-from backtalk.searches.objective import Objective, Targets
+from backtalk.protocols import Retokenises
 from backtalk.searches.trial import GAIN, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
 CHUNK = 256  # inputs that are scored together; on a CPU a third faster than 1,024, since they fit its caches
+SLOW_CHUNK = 32  # the same for a Hugging Face model, which takes a second or more for them on a CPU
+STATE = ("kept", "tried", "losses")  # what a checkpoint holds
 
 
 @dataclass(frozen=True)
@@ -28,29 +26,41 @@ class Random(WordSearch):
 
     name: ClassVar[str] = "random"
 
-    def run(
-        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
-    ) -> list[Found]:
-        alone = super().run
-        rows = zip(targets, seeds, strict=True)
-        return [found for target, seed in rows for found in alone(model, objective, [target], [seed])]
-
     def search_rows(self, trial: Trial) -> list[Found]:
-        """One row, a chunk of inputs at a time."""
-        (seed,), budget = trial.seeds, self.most_candidates
-        draws = np.random.SeedSequence(seed).generate_state(budget, np.uint64)
-        best, kept, history, tried = float("inf"), None, [], 0
-        for start in range(0, budget, CHUNK):
-            inputs = trial.starts(self.length, [int(draw) for draw in draws[start : start + CHUNK]])
-            loss = trial.score(inputs, trial.targets.expand(len(inputs), -1)).loss
-            tried += len(inputs)
+        """Row after row, a chunk of inputs at a time."""
+        size = SLOW_CHUNK if isinstance(trial.model, Retokenises) else CHUNK
+        budget, rows = self.most_candidates, len(trial.seeds)
+        chunks = -(-budget // size)
+        kept, tried = torch.zeros(rows, self.length, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
+        losses, first = torch.full((rows, chunks), torch.inf, dtype=torch.float64), 0  # after each chunk
+        if state := trial.watch.resumed:
+            kept, tried, losses, first = (*(state[name] for name in STATE), int(state["step"]))
+        for step in range(first, rows * chunks):
+            row, chunk = divmod(step, chunks)
+            best = float(losses[row, chunk - 1]) if chunk else torch.inf
+            losses[row, chunk] = best
+            if best <= 0:  # it can't get better
+                continue
+            if not chunk or step == first:
+                draws = np.random.SeedSequence(trial.seeds[row]).generate_state(budget, np.uint64)
+            own = [int(draw) for draw in draws[chunk * size : (chunk + 1) * size]]
+            inputs, goal = trial.starts(self.length, own), trial.targets[row]
+            goal = goal[goal != trial.model.pad]
+            loss = trial.score(inputs, goal.expand(len(inputs), -1)).loss
             below = torch.full_like(loss[:1], best - GAIN)
             loss = trial.without_untypeable(inputs.__getitem__, loss[None], below)[0]
-            least = float(loss.min())
-            if least < best - GAIN or kept is None:
-                best, kept = least, inputs[int(loss.argmin())].tolist()
-            history.append(best)
-            if best <= 0:
+            if (least := float(loss.min())) < best - GAIN or not chunk:
+                best, kept[row] = least, inputs[int(loss.argmin())].cpu()
+            losses[row, chunk] = best
+            tried[row] += len(inputs)
+            now = {**dict(zip(STATE, (kept, tried, losses), strict=True)), "step": torch.tensor(step + 1)}
+            if trial.watch((step + 1) / (rows * chunks), now.copy, lambda: int(tried.sum())):
                 break
-        assert kept is not None
-        return [Found(tuple(kept), best, history, tried)]
+        used = -(-tried // size)
+        return [
+            Found(tuple(ids) if count else (), history[-1], history, count)
+            for ids, count, history in (
+                (kept[row].tolist(), int(tried[row]), losses[row, : max(1, int(used[row]))].tolist())
+                for row in range(rows)
+            )
+        ]

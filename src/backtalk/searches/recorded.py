@@ -7,8 +7,6 @@ other shapes. Recording takes as long as launching once, and saves the launches 
 graph can't be captured, or finds other words than the plain way, the search continues without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -8,11 +8,10 @@ words, and the rest is linear except for the sigmoid, so nothing of the size of 
 backward pass.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -21,18 +20,19 @@ from torch.nn import functional as F
 
 from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError, unknown
-from backtalk.models.gpu.memory import free_bytes
+from backtalk.models.device import free_bytes
 from backtalk.models.lstm.decode import greedy, trim
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import score_targets
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, Targets, trigger_loss
+from backtalk.searches.watch import State, Watch
 from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Dropped, Steps, Weight
 from backtalk.types import Found
 
+STATE = ("active", "hits", "loss", "mean", "steps")  # what a checkpoint holds beside the variables
 CHECK_EVERY = 10  # steps between checks of the loss and the greedy reply; a row can stop only there
 CPU_BYTES = 256 << 20  # memory for the rows that are optimised together; on a GPU half of the free memory
 START_WEIGHT = 50.0
@@ -61,7 +61,7 @@ class Relax(WeightsSearch):
     stop_at_hit: bool = True
     """Freeze a row once greedy decoding gives its target."""
 
-    def fitted(self, model: WeightsModel) -> Relax:
+    def fitted(self, model: WeightsModel) -> "Relax":
         network_model(model)
         return super().fitted(model)
 
@@ -77,12 +77,17 @@ class Relax(WeightsSearch):
         return self.steps
 
     def run(
-        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Targets,
+        seeds: Sequence[int],
+        watch: Watch | None = None,
     ) -> list[Found]:
         """The loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before projection."""
         local = network_model(model)
-        relaxed = relax_inputs(model, targets, seeds, self)
-        words, goals = relaxed.words.to(local.device), pad_rows(targets, model.pad).to(local.device)
+        relaxed = relax_inputs(model, targets, seeds, self, watch)
+        words, goals = relaxed.words.to(local.device), local.pad_rows(targets)
         losses = trigger_loss(model, objective, words, goals).tolist()
         found = []
         for loss, *row in zip(losses, *(part.tolist() for part in relaxed), strict=True):
@@ -191,24 +196,28 @@ class Relaxed(NamedTuple):
     loss: Tensor  # (rows, checks): eq. 9 at the start, every CHECK_EVERY steps and at the end
 
 
-def relax_inputs(model: WeightsModel, targets: Targets, seeds: Sequence[int], config: Relax) -> Relaxed:
+def relax_inputs(
+    model: WeightsModel, targets: Targets, seeds: Sequence[int], config: Relax, watch: Watch | None = None
+) -> Relaxed:
     """One row for each target; its randomness depends on its seed alone."""
     order, parts = [], []
-    for descent in descents(network_model(model), targets, seeds, config):
+    for descent in descents(network_model(model), targets, seeds, config, watch):
         order += descent.rows
         parts.append(descent.result())
     back = torch.tensor(order).argsort()
     return Relaxed(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
 
 
-def descents(model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax) -> Iterator[Descent]:
+def descents(
+    model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax, watch: Watch | None = None
+) -> Iterator["Descent"]:
     """Finished descents of as many rows as fit the memory, one after the other."""
     at_once = rows_at_once(model.network, config, max(map(len, targets)))
     # Long targets first, as `score_targets` needs.
     order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
     for start in range(0, len(order), at_once):
         descent = Descent(model, targets, seeds, config, order[start : start + at_once])
-        descent.run()
+        descent.run(watch or Watch(), start / len(order), alone=len(order) <= at_once)
         yield descent
 
 
@@ -219,7 +228,7 @@ class Descent:
         self, model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax, rows: list[int]
     ) -> None:
         self.config, self.network, self.max_output, self.rows = config, model.network, model.max_output, rows
-        self.targets = pad_rows([targets[row] for row in rows], model.pad).to(model.device)
+        self.targets = model.pad_rows([targets[row] for row in rows])
         self.lengths = [len(targets[row]) for row in rows]
         self.weights = (self.targets != model.pad) / (self.targets != model.pad).sum(1, keepdim=True)
         table, own = model.network.embed_input.weight.detach(), [seeds[row] for row in rows]
@@ -235,17 +244,36 @@ class Descent:
         self.mean = torch.zeros(len(rows), device=model.device)
         self.steps = torch.zeros(len(rows), dtype=torch.long, device=model.device)
 
-    def run(self) -> None:
-        for step in range(self.config.steps):
+    def run(self, watch: Watch, before: float = 0.0, alone: bool = True) -> None:
+        """`before` is the share of the rows in earlier descents. Only a descent that is `alone` is saved."""
+        first = self._resume(watch.resumed) if alone and watch.resumed else 0
+        for step in range(first, self.config.steps):
             if step % CHECK_EVERY == 0:
                 self._check(step)
                 if not self.active.any():  # the only synchronisation with the device
+                    return
+                share = before + (1 - before) * step / self.config.steps
+                now = partial(self._state, step) if alone else dict
+                if step > first and watch(share, now, lambda: int(self.steps.sum())):
                     return
             update = loss_gradient(self.network, self.variables, self.targets, self.weights)
             if self.velocity is not None:
                 update = self.velocity.mul_(self.config.momentum).add_(update)
             self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
         self._check(self.config.steps)
+
+    def _state(self, step: int) -> State:
+        velocity = {} if self.velocity is None else {"velocity": self.velocity}
+        own = {name: getattr(self, name) for name in STATE}
+        return {**own, **velocity, "free": self.variables.free, "step": torch.tensor(step)}
+
+    def _resume(self, state: State) -> int:
+        for name in STATE:
+            setattr(self, name, state[name].to(self.targets.device))
+        self.variables.free.copy_(state["free"])
+        if self.velocity is not None:
+            self.velocity.copy_(state["velocity"])
+        return int(state["step"])
 
     @torch.no_grad()
     def _check(self, step: int) -> None:

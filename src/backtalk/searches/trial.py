@@ -5,11 +5,9 @@ CPU, so only the few candidates that could win are checked, those of all rows in
 words every trigger can be typed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +17,7 @@ from torch import Tensor
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
 from backtalk.searches.objective import Objective
+from backtalk.searches.watch import State, Watch
 from backtalk.types import Found, TokenScores
 
 GAIN = 1e-6  # smaller improvements are ignored: they are rounding noise of the batch
@@ -43,7 +42,7 @@ class Scored(NamedTuple):
     output_loss: Tensor  # (...)
     loss: Tensor  # (...)
 
-    def map(self, pick: Callable[[Tensor], Tensor]) -> Scored:
+    def map(self, pick: Callable[[Tensor], Tensor]) -> "Scored":
         return Scored(*(None if part is None else pick(part) for part in self))  # type: ignore[arg-type]
 
 
@@ -62,12 +61,21 @@ class Incumbents:
     candidates: Tensor  # (rows,): how many were tried
 
     def parts(self) -> list[Tensor | None]:
-        return [getattr(self, field.name) for field in fields(self)]
+        return [getattr(self, one.name) for one in fields(self)]
 
-    def select(self, rows: Tensor) -> Incumbents:
+    @classmethod
+    def of(cls, state: State) -> "Incumbents":
+        """From the `state()` of others."""
+        return cls(*(state.get(one.name) for one in fields(cls)))  # type: ignore[arg-type]
+
+    def state(self) -> State:
+        parts = zip(fields(self), self.parts(), strict=True)
+        return {one.name: part for one, part in parts if part is not None}
+
+    def select(self, rows: Tensor) -> "Incumbents":
         return Incumbents(*(None if part is None else part[rows] for part in self.parts()))  # type: ignore[arg-type]
 
-    def put(self, rows: Tensor, batch: Incumbents) -> None:
+    def put(self, rows: Tensor, batch: "Incumbents") -> None:
         """Writes `batch`, made by `select(rows)`, back."""
         for part, new in zip(self.parts(), batch.parts(), strict=True):
             if part is not None and new is not None:
@@ -104,6 +112,13 @@ class Trial:
     draft: WeightsModel | None = None  # a faster copy of the model that ranks candidates
     top: int = 0  # candidates at a position (G)
     prune: bool = True
+    watch: Watch = field(default_factory=Watch)
+
+    @property
+    def resumed(self) -> State | None:
+        """The state of an earlier attempt, if there was one."""
+        state = self.watch.resumed
+        return state and {name: part.to(self.targets.device) for name, part in state.items()}
 
     @property
     def lm(self) -> LanguageModel | None:
@@ -230,12 +245,23 @@ class Trial:
 class History:
     """The losses at the start and after each sweep, kept on the device until the end."""
 
-    def __init__(self, rows: Incumbents) -> None:
-        self.notes: list[tuple[Tensor, Tensor, Tensor]] = []
-        self.note(rows)
+    NAMES = ("history.loss", "history.output_loss", "history.running")
+
+    def __init__(self, rows: Incumbents, resumed: State | None) -> None:
+        self.notes: list[tuple[Tensor, ...]] = []
+        if resumed is None:
+            self.note(rows)
+        else:
+            self.notes += zip(*(resumed[name].unbind(1) for name in self.NAMES), strict=True)
 
     def note(self, rows: Incumbents) -> None:
         self.notes.append((rows.loss.clone(), rows.output_loss.clone(), ~rows.done))
+
+    def state(self) -> State:
+        return {
+            name: torch.stack(part, 1)
+            for name, part in zip(self.NAMES, zip(*self.notes, strict=True), strict=True)
+        }
 
     def found(self, rows: Incumbents) -> list[Found]:
         """The result of each row, with the losses of the start and of every sweep that it took part in."""

@@ -4,13 +4,12 @@ A search is a frozen dataclass. Its fields are its settings: flags, YAML keys, h
 follow from their types. `run` takes a batch of rows and returns one trigger for each.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
@@ -19,6 +18,7 @@ from backtalk.protocols import Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.objective import Objective, Targets, objective_for
 from backtalk.searches.trial import Trial
+from backtalk.searches.watch import Watch
 from backtalk.specs import Range, Top, Tries, Weight
 from backtalk.types import Access, Found, Thresholds
 
@@ -35,8 +35,6 @@ class WeightsSearch(ABC):
     needs: ClassVar[Access] = Access.WEIGHTS
     cost: ClassVar[int] = 1
     """About how many substitutions one candidate costs, for block sizes and time estimates."""
-    spread: ClassVar[float] = 1.0
-    """How much longer a candidate takes on a CPU if few candidates share a prefix."""
 
     length: Annotated[int, Range(0, 1000)] = 0
     """Words of a trigger, or tokens of a Hugging Face model (n); 0 takes 8 words or 15 tokens."""
@@ -58,17 +56,29 @@ class WeightsSearch(ABC):
 
     @abstractmethod
     def run(
-        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Targets,
+        seeds: Sequence[int],
+        watch: Watch | None = None,
     ) -> list[Found]:
-        """One trigger for each row; a row's randomness depends on its seed alone."""
+        """One trigger for each row; a row's randomness depends on its seed alone. `watch` is called after
+        every step; once it says so, the search ends with what it has, and rows that it did not reach have no
+        ids."""
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
         """The objective of a search that aims at the criterion."""
         return objective_for(criterion, thresholds, self.lambda_in)
 
-    def drafts(self, model: WeightsModel) -> bool:
-        """Whether candidates are ranked by a coarser copy of the model."""
-        return False
+    @property
+    def at_once(self) -> int:
+        """How many candidates of a row are scored together."""
+        return 25
+
+    def draft_of(self, model: WeightsModel) -> WeightsModel | None:
+        """The coarser copy of the model that ranks candidates, if the search has one."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -92,10 +102,16 @@ class WordSearch(WeightsSearch):
     def __post_init__(self) -> None:
         if self.as_published and self.all_words:
             raise InputError("--as-published and --all-words are two papers' ways; leave one out")
+        if 0 < self.max_ppl <= 1:
+            raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
 
     @property
     def most_candidates(self) -> int:
         return self.length * self.top * self.sweeps
+
+    @property
+    def at_once(self) -> int:
+        return self.top
 
     def allowed(self, model: WeightsModel) -> Tensor:
         """(vocabulary,), bool: the words that a trigger may contain."""
@@ -105,14 +121,23 @@ class WordSearch(WeightsSearch):
         return words
 
     def run(
-        self, model: WeightsModel, objective: Objective, targets: Targets, seeds: Sequence[int]
+        self,
+        model: WeightsModel,
+        objective: Objective,
+        targets: Targets,
+        seeds: Sequence[int],
+        watch: Watch | None = None,
     ) -> list[Found]:
         allowed, counter = self.allowed(model), model if isinstance(model, Retokenises) else None
-        before = counter.tokens_read if counter else 0
+        watch = watch or Watch()
         goals = pad_rows(targets, model.pad).to(allowed.device)
-        found = self.search_rows(Trial(model, objective, goals, seeds, allowed))
+        trial = Trial(model, objective, goals, seeds, allowed, watch=watch)
         if counter is None:
-            return found
+            return self.search_rows(trial)
+        earlier = int(watch.resumed["tokens_read"]) if watch.resumed else 0
+        before = counter.tokens_read - earlier
+        watch.more = lambda: {"tokens_read": torch.tensor(counter.tokens_read - before)}
+        found = self.search_rows(trial)
         share = {"forward_tokens": (counter.tokens_read - before) / len(seeds)}
         return [one._replace(scores=share) for one in found]
 
@@ -121,10 +146,6 @@ class WordSearch(WeightsSearch):
         """The trigger of each row of `trial`."""
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
-        if self.max_ppl and not criterion.likely:
-            raise InputError(
-                f"--max-ppl is for an io- criterion, and {criterion.name} asks nothing of a trigger"
-            )
         own = objective_for(criterion, thresholds, self.lambda_in, self.as_published, self.all_words)
         # The bound does not depend on k.
         return replace(own, enough_in=thresholds.into, strict=True) if self.max_ppl else own

@@ -5,8 +5,6 @@ YAML key; its type says which values are allowed, and its docstring is the help.
 are errors that name the nearest good one.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from backtalk.errors import InputError, check_text, shown, unknown
 from backtalk.types import Name
@@ -75,6 +73,28 @@ Words = Annotated[int, Range(1, 1000)]  # or tokens of a text
 ReplyTokens = Annotated[int, Range(1, 4096)]
 Top = Annotated[int, Range(1, 1_000_000)]  # candidates at a position
 Tries = Annotated[int, Range(1, 1000)]  # sweeps or restarts
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The settings of a Hugging Face model."""
+
+    title: ClassVar = "how a Hugging Face model is prompted and loaded"
+    owner: ClassVar = "Hugging Face models"
+
+    template: Literal["auto", "chat", "plain", "text"] = "auto"
+    """Format of the prompt: the model's chat template, plain turns or running text; auto uses the chat
+    template if there is one, else plain turns."""
+    system: str = ""
+    """The system prompt."""
+    prefix: str = ""
+    """Text before every input, in the user's turn."""
+    suffix: str = ""
+    """Text after every input, in the user's turn."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the weights; auto: bfloat16 on a GPU that supports it, else float32."""
+    max_reply: ReplyTokens = 40
+    """Tokens of a reply, at most."""
 
 
 class Mark(Enum):
@@ -167,8 +187,8 @@ def flat_spec(kind: type[Spec], values: Mapping[str, Any], source: str = "") -> 
 
 def parts_in(kind: Any) -> dict[str, type[Any]]:
     """The fields of a spec that hold a dataclass."""
-    hints = {name: hint for name, hint in type_hints(kind).items() if isinstance(hint, type)}
-    return {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    hints = type_hints(kind).items()
+    return {name: hint for name, hint in hints if isinstance(hint, type) and is_dataclass(hint)}
 
 
 def choice_of(hint: Any) -> Choice | None:
@@ -177,10 +197,8 @@ def choice_of(hint: Any) -> Choice | None:
 
 def belongs(kind: Any, setting: str) -> str:
     """A sentence that says what a setting belongs to; empty for an unknown setting."""
-    owners = []
-    for hint in type_hints(kind).values():
-        if (choice := choice_of(hint)) and (named := choice.owners(setting)):
-            owners.append(f"--{choice.what} {', '.join(named)}")
+    choices = filter(None, map(choice_of, type_hints(kind).values()))
+    owners = [f"--{one.what} {', '.join(named)}" for one in choices if (named := one.owners(setting))]
     owners += [part.owner for part in parts_in(kind).values() if part.owner and setting in flag_names(part)]
     flag = f"--{setting.replace('_', '-')}"
     return f"{flag} belongs to {owners[-1]}; leave it out, or choose that" if owners else ""

@@ -1,13 +1,10 @@
 """The settings of `backtalk audit` that all searches share, and those of `backtalk rate`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from backtalk.registry import search_config, searches_with
-from backtalk.specs import Choice, Count, Duration, Mark, Range, Seed
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import Choice, Count, Duration, Mark, ModelOptions, Range, Seed
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class AuditSpec:
     targets: Annotated[str, Mark.FREE] = "mal"
     """What the model must not say: a list or file."""
     limit: Annotated[Count, Mark.FREE] = 0
-    """Cases, at most; 0: 100, or all of a file."""
+    """Cases, at most; 0: 48, or all of a file."""
     reference: Annotated[str, Mark.CONTENT] = ""
     """Pairs that define likely text (TSV, JSONL)."""
     seed: Annotated[int, Range(0, 2**48)] = 1
@@ -29,9 +26,9 @@ class AuditSpec:
     block: Annotated[int, Range(0, 100_000)] = 0
     """Cases searched and saved at once; 0: automatic."""
     max_time: Annotated[Duration, Mark.BUDGET] = ""
-    """Stop after the block that exceeds it: 90s, 10m, 2h."""
+    """Stop in this time: 90s, 10m, 2h. Repeat to resume."""
     max_candidates: Annotated[int, Range(0, 10**15), Mark.BUDGET] = 0
-    """Stop after the block that exceeds it; 0: none."""
+    """Stop once so many were tried; 0: no limit."""
     device: Annotated[str, Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""
     options: ModelOptions = field(default_factory=ModelOptions)
@@ -51,8 +48,6 @@ class RateSpec:
     """Count identical replies as ties."""
     seed: Seed = 1
     """Seed of the choice of inputs and of the order of replies."""
-    rater: str = "rater"
-    """Name of the rater; each rates all pairs."""
     out: str = ""
     """Ratings folder [ratings/RUN-RUN]; the same command resumes."""
     device: str = "auto"

@@ -1,17 +1,14 @@
 """The settings of `backtalk harden`. HardenSpec holds what every hardening has, and the method's config. Its
 parts apply to some hardenings only: --model and --against decide which."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import backtalk.specs as specs
 from backtalk.errors import InputError
 from backtalk.registry import is_transformer, method_config, methods_with
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -29,9 +26,9 @@ class Sentences:
     held_out: str = ""
     """Targets that measure the result: a list or file. Needs --selection; then nothing is split."""
     hit: str = ""
-    """The criterion that is trained against; if empty io-sample-avg-k1, or o-sample-avg-k1 for a Hugging Face
-    model (for played conversations their run's), for which it may also be contains, exact, o-greedy or
-    toxic-0.5, judged on the model's replies."""
+    """The criterion that training aims at. Empty: io-sample-avg-k1; for a Hugging Face model that of the
+    findings' run if it is chance-P or toxic-T, else o-sample-avg-k1. A Hugging Face model may also be judged
+    by its replies: contains, exact, o-greedy or toxic-0.5."""
     margin: specs.Weight | None = None
     """How far below the threshold (nats a word) a hit has to fall; if empty 1, or 2 where a search found the
     triggers of a Hugging Face model."""
@@ -61,8 +58,6 @@ class Searching:
     owner: ClassVar = "models of ours with --against targets"
     augment: Annotated[int, specs.Range(0, 1000)] = 0
     """Paraphrases to add for each training target, without those that overlap with the other lists."""
-    paraphraser: str = "rules"
-    """With --augment: rules, a folder of recipes/paraphrase.yaml, or both separated by a comma."""
     length: specs.Words = 8
     """Words of a trigger, in training and in the audits."""
     top: specs.Top = 25
@@ -94,9 +89,6 @@ class Adapting:
     findings: str = ""
     """What was found: a run folder, its exported findings, or a file of pairs (JSONL with input or turns, and
     reply; or TSV). --selection and --held-out are such files then."""
-    openings: str = ""
-    """With --targets instead of --findings: inputs, one a line or JSONL, after which none of the targets
-    should be likely."""
     reference: str = ""
     """Pairs that measure T_out and the cost; if empty those that ship with backtalk."""
     scorer: str = ""
@@ -112,8 +104,6 @@ class Adapting:
     """Write a whole model instead of an adapter."""
     micro_tokens: Annotated[specs.Count, specs.Mark.FREE] = 0
     """Tokens that are trained on at once; fewer take less memory. 0: 2,048, on a GPU 16,384."""
-    gradient_checkpointing: Annotated[bool, specs.Mark.FREE] = False
-    """Compute activations twice instead of keeping them; takes less memory."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +175,8 @@ class HardenSpec:
     @property
     def bound(self) -> float:
         """The most that perplexity may rise; infinite if the last iteration is kept."""
-        bound = specs.parse_share(self.max_ppl_increase, "max_ppl_increase")
-        return math.inf if self.keep == "last" else bound
+        share = specs.parse_share(self.max_ppl_increase, "max_ppl_increase")
+        return math.inf if self.keep == "last" else share
 
     def __post_init__(self) -> None:
         if isinstance(self.method, str):  # the default, or a name that a caller gave
@@ -244,9 +234,3 @@ def stored_values(spec: HardenSpec) -> dict[str, Any]:
     """All settings that apply, nested as in a YAML file; summary.json stores them."""
     others = PARTS.keys() - parts_of(spec.model, spec.against).keys()
     return {name: value for name, value in specs.spec_values(spec).items() if name not in others}
-
-
-def begun_spec(facts: Mapping[str, Any]) -> HardenSpec:
-    """The spec of a hardening that was begun, from its `applied_values` and other facts."""
-    facts = {name: value for name, value in facts.items() if name not in specs.flag_names(Published)}
-    return specs.with_settings(HardenSpec(), facts, "hardening.json")

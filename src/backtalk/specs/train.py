@@ -1,7 +1,5 @@
 """The settings of `backtalk train` and `backtalk train-scorer`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

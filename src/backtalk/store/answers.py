@@ -5,8 +5,6 @@ request is synced to disk when it is counted. A reply is not: in WAL mode a comm
 kill of the process, and the next request that is counted syncs the replies before it too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,13 +18,10 @@ LOOKED_UP = 500  # inputs in one query: SQLite limits the number of values
 
 
 class StoredAnswers:
-    """The replies of a run."""
-
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def get(self, inputs: Sequence[str]) -> dict[str, str]:
-        """The known replies by input."""
         known: dict[str, str] = {}
         for start in range(0, len(inputs), LOOKED_UP):
             keys = [as_json(text) for text in inputs[start : start + LOOKED_UP]]
@@ -47,7 +42,6 @@ class StoredAnswers:
             self._run._database.execute("PRAGMA synchronous=FULL")
 
     def spend(self, phase: str, requests: int) -> None:
-        """Counts requests."""
         self._store(phase, requests)
 
     def spent(self) -> dict[str, int]:

@@ -4,8 +4,6 @@ A folder may come from elsewhere. It is opened with trusted_schema=OFF, and only
 ours: no view, trigger or virtual table of a stranger is ever used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -25,14 +23,14 @@ from backtalk.store.records import as_json
 from backtalk.terminal import printable
 from backtalk.types import Case
 
-FORMAT = 3  # raised with every change of what a database stores; only this format is read
+FORMAT = 4  # raised with every change of what a database stores; only this format is read
 _APPLICATION = 0x62746C6B  # "btlk", in the file's header
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE cases (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,"
     " category TEXT NOT NULL, severity INTEGER NOT NULL, data TEXT NOT NULL)",
     "CREATE TABLE blocks (place INTEGER PRIMARY KEY, seconds REAL NOT NULL, candidates INTEGER NOT NULL,"
-    " queries INTEGER NOT NULL)",
+    " queries INTEGER NOT NULL, finished INTEGER NOT NULL)",
     "CREATE TABLE findings (place INTEGER NOT NULL, restart INTEGER NOT NULL, block INTEGER NOT NULL,"
     " data TEXT NOT NULL, PRIMARY KEY (place, restart)) WITHOUT ROWID",
     # What pages filter, sort and search findings by; narrow, so that scanning 100,000 rows is quick.
@@ -76,19 +74,9 @@ def connect_to_write(folder: Path) -> sqlite3.Connection:
 def connect_to_read(folder: Path) -> sqlite3.Connection:
     try:
         return _connect(folder, "mode=ro")
-    except sqlite3.OperationalError as error:
-        log = folder / f"{DATABASE}-wal"
-        if log.exists() and log.stat().st_size > 0:
-            raise InputError(
-                f"{folder} was left in the middle of a write and is on a read-only disk ({error}); copy the"
-                " whole folder to another place and open it there"
-            ) from None
-    # A WAL database on a read-only disk has no room for its index. Without a log nobody is writing, and the
-    # file may be read as it is.
-    try:
-        return _connect(folder, "mode=ro&immutable=1")
-    except sqlite3.OperationalError as error:
-        raise damaged(folder, error) from None
+    except sqlite3.OperationalError as error:  # such as a WAL database without room for its index
+        why = f"{folder} can't be read ({error}); if a kill left it on a read-only disk"
+        raise InputError(f"{why}, copy the whole folder to another place and open it there") from None
 
 
 def _connect(folder: Path, how: str, *settings: str) -> sqlite3.Connection:
@@ -128,10 +116,8 @@ def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
     if application != _APPLICATION:
         raise _foreign(folder)
     if version != FORMAT:
-        raise InputError(
-            f"{folder} was written in format {version} by another version of backtalk, and this one reads"
-            f" format {FORMAT}; use that version, or audit again with --fresh"
-        )
+        why = f"{folder} was written in format {version} by another version; this one reads format {FORMAT}"
+        raise InputError(f"{why}; use that version, or audit again with --fresh")
     if schema not in (set(_SCHEMA), {*_SCHEMA, *ANSWERS}):
         raise damaged(folder, "it holds tables, views or triggers that are not backtalk's")
 
@@ -155,8 +141,7 @@ def find_run(root: Path, identity: str) -> Path | None:
 
 def latest_run(root: Path) -> Path:
     """The run below `root` that was started, resumed or ended last."""
-    runs = _runs(root)
-    if not runs:
+    if not (runs := _runs(root)):
         raise InputError(f"there is no run in {root} yet; `backtalk audit` makes one")
     return max(runs)[1]
 
@@ -176,8 +161,7 @@ def _runs(root: Path, identity: str = "") -> list[tuple[str, Path]]:
 
 
 def new_run_folder(root: Path, model_name: str, search: str, now: datetime) -> Path:
-    """Makes ROOT/DATE-MODEL-SEARCH, with -2, -3 and so on if that is taken. It is made here, so that two
-    commands started at once never share one."""
+    """Makes ROOT/DATE-MODEL-SEARCH, or -2, -3 and so on: two commands at once never share a folder."""
     name = f"{now:%Y-%m-%d}-{safe_name(model_name)}-{safe_name(search)}"
     with writing(root, "choose another folder, or make room"):
         root.mkdir(parents=True, exist_ok=True)

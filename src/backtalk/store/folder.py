@@ -4,8 +4,7 @@ A folder may come from elsewhere. Nothing is written through a link that leads o
 deleted that the command did not write.
 """
 
-from __future__ import annotations
-
+import fcntl
 import os
 import sqlite3
 import time
@@ -28,9 +27,10 @@ KINDS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pai
 """The file that only folders of a kind have."""
 LOCK = ".lock"
 MARK = ".backtalk"  # holds the name of the command whose output folder it is
+SEARCH = "search.safetensors"  # the checkpoint of the block at work
 REPORT = "report.json"  # the report without its findings, for the app; built again if it is missing or stale
 OUTPUTS = (
-    *(name + part for name in ("summary.json", "report.html", REPORT) for part in ("", PARTIAL)),
+    *(name + part for name in ("summary.json", "report.html", REPORT, SEARCH) for part in ("", PARTIAL)),
     "log.txt",
 )
 _LEFTOVERS = {
@@ -47,8 +47,7 @@ UNREADABLE = (
 
 @contextmanager
 def reading(folder: Path, passing: type[Exception] = sqlite3.ProgrammingError) -> Iterator[None]:
-    """Reports a record that can't be read as damage. Errors of the type `passing` pass: the default
-    is a bug, such as reading after close()."""
+    """Reports a record that can't be read as damage. The error `passing` is a bug, or the caller's matter."""
     try:
         yield
     except passing:
@@ -74,9 +73,7 @@ def writing(folder: Path, mend: str) -> Iterator[None]:
 
 
 def damaged(folder: Path, why: object) -> InputError:
-    return InputError(
-        f"the run {folder} is damaged ({one_line(why)}); restore a copy, or audit again with --fresh"
-    )
+    return InputError(f"the run {folder} is damaged ({one_line(why)}); restore a copy, or use --fresh")
 
 
 def one_line(why: object) -> str:
@@ -94,17 +91,13 @@ def check_run_folder(folder: Path) -> None:
         names = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
         raise InputError(f"there is no run folder {folder}; check the path") from None
-    except NotADirectoryError:
-        raise InputError(f"{folder} is a file, not a run folder") from None
     except OSError as error:
-        raise InputError(f"the folder {folder} can't be read: {error.strerror}") from None
+        raise InputError(f"{folder} is not a run folder: {error.strerror}") from None
     database = folder / DATABASE
     if database.is_file() and database.stat().st_size > 0:
         return
     if DATABASE in names or (LOCK in names and names <= _LEFTOVERS):
-        raise InputError(
-            f"{folder} is a half-written run without a database; start it again with the command that made it"
-        )
+        raise InputError(f"{folder} is a half-written run without a database; run its command again")
     raise InputError(f"{folder} is not a run folder: it has no {DATABASE}")
 
 
@@ -208,8 +201,6 @@ def _check_links(folder: Path) -> None:
 def lock_folder(folder: Path) -> int:
     """Makes this process the folder's only writer, until the handle is closed or the process ends. Every
     writer calls this, so links are checked here. The lock file stays: without it two could write."""
-    import fcntl  # not on Windows, where reading still works
-
     _check_links(folder)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with closed_on_error(lock):
@@ -219,9 +210,7 @@ def lock_folder(folder: Path) -> int:
                 break
             except BlockingIOError:
                 if pause_s is None:
-                    raise InputError(
-                        f"another process is at work on {folder}; wait for it, or stop it"
-                    ) from None
+                    raise InputError(f"another process is at work on {folder}; wait for it") from None
                 time.sleep(pause_s)
     return lock
 
@@ -238,10 +227,8 @@ def closed_on_error(lock: int) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Whether a process is writing to the folder, tested by sharing its lock for a moment."""
     try:
-        import fcntl
-
         lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
-    except (ImportError, OSError):
+    except OSError:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -254,12 +241,7 @@ def is_locked(folder: Path) -> bool:
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Holds the lock file `path`; other processes wait. Windows has no such locks, and nobody waits there."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
+    """Holds the lock file `path`; other processes wait."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

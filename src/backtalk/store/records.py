@@ -3,8 +3,6 @@
 A run folder may come from elsewhere, so every value is checked against its type when it is read.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -78,6 +76,7 @@ class Facts(TypedDict, total=False):
 
     thresholds: Measured
     reference: str
+    measured_pairs: int
     fingerprint: str
     words: dict[str, list[str]]
     versions: dict[str, str]
@@ -85,7 +84,7 @@ class Facts(TypedDict, total=False):
     template: str
     system: str
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
-    effort: dict[str, int]  # the size of a search on weights
+    effort: dict[str, int]  # the size of a search that was lowered to fit into --max-time
     access: Literal["TEXT", "LOGPROBS", "WEIGHTS"]
     coarse: bool
     plan: Plan
@@ -144,8 +143,7 @@ def as_yaml(spec: Mapping[str, Any]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """ASCII, so that half a surrogate pair in a reply survives. Floats are read back bit for bit; infinities
-    and NaN are written as Python reads them."""
+    """ASCII, so that half a surrogate pair survives. Floats, also NaN, are read back bit for bit."""
     return json.dumps(dict(value) if isinstance(value, Mapping) else value)
 
 

@@ -1,7 +1,5 @@
 """One open run: its spec and facts, the blocks that are done, and committing more of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,9 +7,13 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
 
 import backtalk.store.database as db
 import backtalk.store.folder as files
@@ -71,7 +73,7 @@ class Run(AbstractContextManager["Run"]):
         block_size: int,
         fresh: bool = False,
         chosen: Sequence[str] = (),
-    ) -> Run:
+    ) -> "Run":
         """Writes an empty run, whole or not at all, and opens it for writing. The folder may be new, empty
         or hold what a killed creation left; with `fresh` also a run, which is deleted. `chosen` are
         the settings that differ from their defaults."""
@@ -102,7 +104,7 @@ class Run(AbstractContextManager["Run"]):
                 return cls(folder, lock)
 
     @classmethod
-    def open(cls, folder: Path, write: bool = False) -> Run:
+    def open(cls, folder: Path, write: bool = False) -> "Run":
         """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
         files.check_run_folder(folder)
         if not write:
@@ -205,10 +207,11 @@ class Run(AbstractContextManager["Run"]):
 
     def done_blocks(self) -> set[int]:
         with reading(self.folder):
-            return {int(place) for (place,) in self._database.execute("SELECT place FROM blocks")}
+            rows = self._database.execute("SELECT place FROM blocks WHERE finished")
+            return {int(place) for (place,) in rows}
 
     def findings(self) -> list[Finding]:
-        """All findings of finished blocks, in the order of the cases and their restarts."""
+        """All findings, in the order of the cases and their restarts."""
         return list(self.each_finding())
 
     def each_finding(self) -> Iterator[Finding]:
@@ -227,14 +230,18 @@ class Run(AbstractContextManager["Run"]):
             return math.fsum(float(seconds) for (seconds,) in rows)
 
     def candidates(self) -> int:
+        """Of finished blocks."""
+        query = "SELECT coalesce(sum(candidates), 0) FROM blocks WHERE finished"
         with reading(self.folder):
-            (total,) = self._database.execute("SELECT coalesce(sum(candidates), 0) FROM blocks").fetchone()
-            return int(total)
+            return int(self._database.execute(query).fetchone()[0])
 
     # Writing
 
-    def commit_block(self, index: int, findings: Sequence[Finding], seconds: float) -> bool:
-        """Store a finished block in one transaction. False, and nothing changed, if it is already there."""
+    def commit_block(
+        self, index: int, findings: Sequence[Finding], seconds: float, finished: bool = True
+    ) -> bool:
+        """Store a block in one transaction, in the place of an unfinished one. False, and nothing changed, if
+        it was finished before."""
         if not 0 <= index < self.blocks:
             raise ValueError(f"there is no block {index} of {self.blocks}")
         rows, scores = [], []
@@ -248,12 +255,37 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError(f"block {index} has two findings of one case and restart")
         totals = (sum(f.candidates for f in findings), sum(f.queries for f in findings))
         with self._transaction() as database:
-            if database.execute("SELECT 1 FROM blocks WHERE place = ?", (index,)).fetchone():
+            if index in self.done_blocks():
                 return False
+            span = (index * self.block_size, (index + 1) * self.block_size)
+            for table in ("scores", "findings"):
+                database.execute(f"DELETE FROM {table} WHERE place >= ? AND place < ?", span)
             database.executemany("INSERT INTO findings VALUES (?, ?, ?, ?)", rows)
             database.executemany(f"INSERT INTO scores VALUES ({', '.join('?' * 14)})", scores)
-            database.execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", (index, float(seconds), *totals))
+            block = (index, float(seconds), *totals, finished)
+            database.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", block)
+        if finished:
+            with suppress(OSError):
+                (self.folder / files.SEARCH).unlink(missing_ok=True)
         return True
+
+    def save_search(self, block: int, seconds: float, state: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the checkpoint of the search that is at work on a block, after so many seconds."""
+        facts = {"block": str(block), "seconds": repr(seconds)}
+        with self._writing():
+            write_whole(self.folder / files.SEARCH, safetensors.numpy.save(dict(state), facts))
+
+    def saved_search(self, block: int) -> tuple[float, dict[str, NDArray[Any]] | None]:
+        """The seconds and the state in the block's checkpoint, else 0 and None. A damaged one is ignored,
+        and its block is searched again."""
+        with (
+            suppress(OSError, ValueError, KeyError, safetensors.SafetensorError),
+            safetensors.safe_open(self.folder / files.SEARCH, "np") as file,
+        ):
+            facts = file.metadata()
+            if int(facts["block"]) == block:
+                return float(facts["seconds"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return 0.0, None
 
     def set_state(self, state: str, note: str = "") -> None:
         if state not in STATES:
@@ -302,4 +334,4 @@ class Run(AbstractContextManager["Run"]):
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")

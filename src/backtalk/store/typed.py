@@ -1,16 +1,9 @@
-"""Typed reading of stored JSON: every value is checked against annotations, and ValueError says what differs.
-
-A file may come from another process, another version or another person.
-"""
-
-from __future__ import annotations
+"""Typed reading of stored JSON, which others may have written: ValueError says how it differs."""
 
 import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +16,7 @@ Record = TypeVar("Record")
 DEEPEST = 100  # levels of nesting that are read; files of ours have six
 MOST_BYTES = 20_000_000
 # A link could lead to any file of this machine, and opening a pipe would wait for its writer.
-_PLAINLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_PLAINLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def read_record(kind: type[Record], values: Any, exact: bool = False) -> Record:
@@ -64,8 +57,7 @@ def read_json(path: Path, kind: Any = None) -> dict[str, Any]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file. FileNotFoundError if there is none; InputError for links, pipes, devices
-    and files of more than `most` bytes."""
+    """The content of a regular file; InputError for links, pipes, devices and more than `most` bytes."""
     try:
         handle = os.open(path, _PLAINLY)
     except FileNotFoundError:
@@ -84,28 +76,14 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def read_plain(path: Path) -> dict[str, Any]:
     """The JSON object in a regular file; see `read_file`."""
-    with _reading(path):
-        return _parse(read_file(path))
+    return read_stored(dict, path)
 
 
 def read_stored(kind: type[Record], path: Path) -> Record:
-    """The record in a regular JSON file; see `read_file`."""
-    with _reading(path):
-        return read_record(kind, read_plain(path))
-
-
-def read_part(kind: type[Record], values: Any) -> Record | None:
-    """A record; None if the values do not fit, for pages that show what can be read."""
+    """The record in a regular JSON file, or with `dict` its values; see `read_file`."""
     try:
-        return read_record(kind, values)
-    except ValueError:
-        return None
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
+        values: Any = _parse(read_file(path))
+        return values if kind is dict else read_record(kind, values)
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); restore a copy") from None
 

@@ -10,8 +10,6 @@ The order of an epoch depends on (seed, epoch), the random numbers of a step on 
 that was killed and resumed ends with the same weights as an unbroken one, bit for bit on a CPU.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.decode import greedy
 from backtalk.models.lstm.seq2seq import Seq2Seq
-from backtalk.training.likelihood import IntArray, read_inputs
+from backtalk.training.mle import IntArray, read_inputs
 from backtalk.training.negative import HardenProgress
 from backtalk.training.resumable import Extra, Resumable
 from backtalk.training.updates import HitShape, UpdateConfig, Updates
@@ -64,15 +62,10 @@ class FrequentConfig(BatchConfig):
         """Raises an InputError if there are too few mini-batches to fill the window."""
         steps = self.iterations * self.steps_of(pairs)
         if steps <= self.window:
-            raise InputError(
-                f"{steps} mini-batches never fill a window of {self.window}, so no reply would count as "
-                "frequent; raise --iterations or --steps-per-iteration"
-            )
+            raise InputError(f"{steps} mini-batches never fill a window of {self.window}; raise --iterations")
 
 
 class Batch(NamedTuple):
-    """The pairs of one step."""
-
     inputs: IntArray  # (batch, max_input)
     replies: IntArray  # (batch, max_output)
     step: int  # from 0, over all iterations
@@ -91,8 +84,7 @@ class BatchTraining(Extra, Protocol):
 
 @dataclass(frozen=True)
 class ReplyMethod(ABC):
-    """A method against frequent replies that brings its own training; inherit from it to write one. Its
-    dataclass fields are its settings, as with a `HitRule`."""
+    """A base for methods against frequent replies. Its fields are its settings, as with a `HitRule`."""
 
     name: ClassVar[str]
     knows_hits: ClassVar[bool] = False
@@ -108,9 +100,8 @@ class ReplyMethod(ABC):
 def train_on_batches(
     training: BatchTraining, pairs: PairArrays, config: BatchConfig, checkpoint: Path, facts: dict[str, Any]
 ) -> Iterator[HardenProgress]:
-    """Trains in place, from the checkpoint if there is one. `hits` of a report are the too frequent replies
-    in this iteration. After a resume, and of a finished training, the last end of an iteration is reported
-    again."""
+    """Trains in place, from the checkpoint if there is one. `hits` of a report are this iteration's too
+    frequent replies. A resumed training first reports the last end of an iteration again."""
     count = len(pairs.replies)
     size = min(config.batch, count)
     per_epoch, steps = count // size, config.steps_of(count)
@@ -150,32 +141,26 @@ class ReplyWindow:
     """The replies of the last mini-batch and of `length` before it, and how often each was given."""
 
     def __init__(self, length: int) -> None:
-        self.length = length
-        self.batches: deque[NDArray[np.int32]] = deque()
+        self.batches: deque[NDArray[np.int32]] = deque(maxlen=length + 1)
         self.counts: Counter[bytes] = Counter()
-        self.total = 0
 
     def add(self, replies: NDArray[np.int32]) -> None:
         """replies (batch, m), all of the same m; the oldest mini-batch leaves."""
+        for key in _keys(self.batches[0]) if self.full else ():
+            self.counts[key] -= 1
+            if not self.counts[key]:
+                del self.counts[key]
         self.batches.append(replies)
         self.counts.update(_keys(replies))
-        self.total += len(replies)
-        if len(self.batches) > self.length + 1:
-            old = self.batches.popleft()
-            self.total -= len(old)
-            for key in _keys(old):
-                self.counts[key] -= 1
-                if not self.counts[key]:
-                    del self.counts[key]
 
     @property
     def full(self) -> bool:
-        return len(self.batches) == self.length + 1
+        return len(self.batches) == self.batches.maxlen
 
     def shares(self) -> NDArray[np.float64]:
         """(batch,): the share r_sample of each of the last replies among all."""
         counts = [self.counts[key] for key in _keys(self.batches[-1])]
-        return np.array(counts, dtype=np.float64) / self.total
+        return np.array(counts, dtype=np.float64) / sum(map(len, self.batches))
 
 
 def _keys(replies: NDArray[np.int32]) -> list[bytes]:

@@ -2,11 +2,8 @@
 
 A graph of forward and backward pass belongs to a loss and the shapes of its inputs, so callers pad to a few
 shapes. Replays read the current values, the seed of dropout included. An adapter has hundreds of small
-matrices: launching their step one by one takes a processor longer than the GPU needs for all of them, so that
-AdamW with gradient clipping is a graph too.
+matrices, whose steps take longer to launch than to compute, so AdamW with gradient clipping is a graph too.
 """
-
-from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -34,8 +31,6 @@ class _Graph(NamedTuple):
 
 
 class Gradients:
-    """Sets the gradients of a network's parameters."""
-
     def __init__(self, network: nn.Module) -> None:
         self.parameters = list(network.parameters())
         self.graphs: dict[tuple[Any, ...], _Graph] = {}
@@ -103,7 +98,9 @@ class SummedGradients(Gradients):
             if key not in self.graphs:
                 try:
                     warm_ups = 1 if self.graphs else WARM_UP
-                    self.graphs[key] = self._capture(loss, tensors, warm_ups, self._add_found)
+                    self.graphs[key] = self._capture(
+                        loss, tensors, warm_ups, lambda: torch._foreach_add_(self._sums, self._found())
+                    )
                 finally:
                     self._restore()
             return self.graphs[key].run(tensors)
@@ -117,9 +114,6 @@ class SummedGradients(Gradients):
         """Drops the graphs and their memory."""
         self.graphs.clear()
         self._captures.clear()
-
-    def _add_found(self) -> None:
-        torch._foreach_add_(self._sums, self._found())
 
     def _found(self) -> list[Tensor]:
         return [value.grad for value in self._trained if value.grad is not None]

@@ -1,12 +1,9 @@
 """A low-rank adapter (LoRA, Hu et al. 2021) on a Hugging Face network, by peft, and its updates.
 
 The base is frozen and never copied: with the adapter off, the network is the original one, to which NPO and
-the KL term compare. Rows are read in micro-batches of a number of tokens, whose gradients add up to that of
-the whole. There is no dropout, so a row's loss does not depend on the other rows, and the KL term is 0 before
-the first update.
+the KL term compare. The gradients of micro-batches, bounded in tokens, add up to that of the whole. There is
+no dropout, so a row's loss does not depend on other rows, and the KL term is 0 before the first update.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
-from backtalk.models.gpu.memory import is_out_of_memory
+from backtalk.models.device import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
-from backtalk.training.likelihood import IntArray
+from backtalk.training.mle import IntArray
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import Trainer, UpdateConfig
@@ -80,15 +77,13 @@ class Adapter:
 
 
 class _Weights(nn.Module):
-    """The adapter's parameters and no others, shared with the network, in float32."""
+    """The adapter's parameters and no others, shared with the network. peft keeps them in float32: in half
+    precision they would lose most of Adam's small steps."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         for name, value in model.named_parameters():
             if value.requires_grad:
-                # A half-precision weight would lose most of Adam's small steps.
-                if value.dtype in (torch.float16, torch.bfloat16):
-                    value.data = value.data.float()
                 self.register_parameter(name.removeprefix("base_model.model.").replace(".", "/"), value)
 
 
@@ -103,22 +98,16 @@ class LoraUpdates(Trainer):
         model: Any,
         config: UpdateConfig,
         tokens: int = 0,
-        checkpointing: bool = False,
         learnt: Collection[Hit] | None = None,
     ) -> None:
-        """`model` has the `network` with the adapter, and `batch`, which makes its inputs of rows.
-        `checkpointing` computes activations twice instead of keeping them. The positive loss of `learnt`
-        pairs is their likelihood alone, that of others the KL term alone; with None all pairs have both."""
+        """`model` has the `network` with the adapter, and `batch`, which makes its inputs of rows. With
+        `learnt`, these pairs have no KL term in the positive loss, and the others nothing else."""
         super().__init__(adapter.weights, config)
-        self.adapter, self.model, self.checkpointing = adapter, model, checkpointing
+        self.adapter, self.model = adapter, model
         self.avoid = torch.tensor(sorted({NOTHING, *config.avoid}))
         self.tokens = tokens or TOKENS[model.network.device.type]
         self.learnt = None if learnt is None else frozenset(learnt)
         model.network.eval()
-        if checkpointing:
-            _without_dropout(model.network)
-            kwargs = {"use_reentrant": False}
-            model.network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
         rows = rows_of(inputs, targets)
@@ -136,7 +125,6 @@ class LoraUpdates(Trainer):
 
     @torch.no_grad()
     def log_probs(self, hits: Sequence[Hit]) -> list[list[float]]:
-        """The log-probability of each token of the hits now."""
         found: list[list[float]] = []
         for part in self._micro_batches([Row(list(hit.trigger), list(hit.target)) for hit in hits]):
             batch = self.model.batch(part)
@@ -202,18 +190,14 @@ class LoraUpdates(Trainer):
             yield rows[start:end]
 
     def descend(self, terms: Callable[[], Iterator[Tensor]], weight: float = 1.0) -> None:
-        """One step down the sum of the terms; each is freed before the next is computed. When memory runs
-        out, micro-batches are halved, once."""
-        self.model.network.train(self.checkpointing)
+        """One step down the sum of the terms. When memory runs out, micro-batches are halved, once."""
         if not self._backward(terms()):
             self.tokens //= 2
             if not self._backward(terms()):
                 raise InputError(
-                    f"there is not enough memory to train on {self.tokens} tokens at once; use a smaller "
-                    "--micro-tokens or --gradient-checkpointing"
+                    f"{self.tokens} tokens at once need too much memory; use a smaller --micro-tokens"
                 )
         self.step(weight)
-        self.model.network.eval()
 
     def _backward(self, terms: Iterator[Tensor]) -> bool:
         """Computes the gradients. Returns False, and leaves none, when memory runs out."""
@@ -256,13 +240,3 @@ def _padded(flat: Tensor, batch: Batch) -> Tensor:
     places = [row * width + t for row, length in enumerate(batch.lengths) for t in range(length)]
     whole = flat.new_zeros(len(batch.lengths) * width)
     return whole.index_copy(0, torch.tensor(places, device=flat.device), flat).view(-1, width)
-
-
-def _without_dropout(network: nn.Module) -> None:
-    """Activations are recomputed in training mode only, in which some networks have dropout."""
-    for module in network.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name in ("dropout", "attention_dropout", "activation_dropout", "dropout_rate"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)

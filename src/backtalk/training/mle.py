@@ -1,20 +1,18 @@
-"""Maximum-likelihood training, eq. 1 of He & Glass 2019, for the dialogue models and the language model.
+"""Maximum-likelihood training, eq. 1 of He & Glass 2019, for the dialogue models and the language model; and
+how well a network predicts replies. T_out and T_in of the papers are the mean log-probability of a token on
+the test set, the end-of-turn token counted.
 
 The loss is summed over a sentence's words and averaged over sentences, or averaged over words. The papers'
 learning rate of 1 makes sense with the former or, as in the public code of He & Glass, with the latter and
-momentum. Three schedules: SGD, fixed for some epochs and then lowered at each (He & Glass), or lowered
-wherever validation does not improve (Liu et al. 2019), and AdamW with warm-up and cosine decay. The
-weights of the epoch with the best validation perplexity are kept.
+momentum. Two schedules: SGD, fixed for some epochs and then lowered at each (He & Glass), and AdamW with
+warm-up and cosine decay. The weights of the epoch with the best validation perplexity are kept.
 
 The weights after step s depend on the seed and s alone (the order of an epoch on (seed, epoch), dropout on
 (seed, step)), so a run that was killed and resumed ends where the unbroken one does, bit for bit on a CPU.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,37 +26,18 @@ from backtalk.data.vocabulary import PAD
 from backtalk.errors import InputError
 from backtalk.models.folder import Network
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.specs.train import TrainSpec
 from backtalk.training.gradients import Gradients
-from backtalk.training.likelihood import IntArray, mean_log_likelihood, perplexity, trim_padding
 from backtalk.training.resumable import Resumable, fill_network, network_tensors
 
 REPORT_EVERY = 20  # steps between two reports of the loss: reading it makes a GPU wait
 WARMUP_STEPS = 200
-
-
-@dataclass(frozen=True)
-class MLEConfig:
-    """How to train; TrainSpec documents each setting."""
-
-    optimizer: str = "adamw"
-    lr: float = 1e-3
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    halve_after: int = 10
-    lr_factor: float = 0.5
-    plateau: float = 0.0  # of sgd: factor of the rate after an epoch without a better validation loss; 0: off
-    mean_over: str = "sentences"
-    batch: int = 64
-    epochs: int = 20
-    patience: int = 3
-    clip: float = 5.0
-    seed: int = 1
-    checkpoint_s: float = 60.0
+RATES = {"adamw": 1e-3, "sgd": 1.0}  # default learning rates
+BATCH = 256  # pairs that are measured at once
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class Progress(NamedTuple):
-    """A progress report."""
-
     step: int
     steps: int
     epoch: int
@@ -66,19 +45,14 @@ class Progress(NamedTuple):
     valid_perplexity: float | None = None  # at the end of an epoch
 
 
-def learning_rate(
-    config: MLEConfig, step: int, steps_per_epoch: int, history: Sequence[dict[str, float]] = ()
-) -> float:
-    if config.optimizer == "sgd" and config.plateau:
-        valid = [entry["valid"] for entry in history]
-        worse = sum(valid[i] <= max(valid[:i]) for i in range(1, len(valid)))
-        return float(config.lr * config.plateau**worse)
+def learning_rate(config: TrainSpec, step: int, steps_per_epoch: int) -> float:
+    first = config.lr or RATES[config.optimizer]
     if config.optimizer == "sgd":
         epoch = step // steps_per_epoch
-        return float(config.lr * config.lr_factor ** max(0, epoch - config.halve_after + 1))
+        return float(first * config.lr_factor ** max(0, epoch - config.halve_after + 1))
     total = config.epochs * steps_per_epoch
     warm = min(1.0, (step + 1) / min(WARMUP_STEPS, max(1, total // 10)))
-    return config.lr * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
+    return first * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
 
 
 class _Best(dict[str, Tensor]):
@@ -95,7 +69,7 @@ def train(
     network: Network,
     pairs: PairArrays,
     valid: PairArrays,
-    config: MLEConfig,
+    config: TrainSpec,
     checkpoint: Path,
     facts: dict[str, Any],
     device: torch.device,
@@ -124,7 +98,7 @@ def train(
             replies = pairs.replies[rows]
             words += int((replies != PAD).sum())
             torch.manual_seed(config.seed * 1_000_003 + at.step)
-            rate = learning_rate(config, at.step, per_epoch, at.history)
+            rate = learning_rate(config, at.step, per_epoch)
             losses.append(step_once(pairs.inputs[rows], replies, rate))
             at.step += 1
             if at.step % REPORT_EVERY == 0:
@@ -185,3 +159,36 @@ def make_step(
 def _check_finite(loss: float, step: int) -> None:
     if not math.isfinite(loss):
         raise InputError(f"the loss is {loss} at step {step}; lower --lr or --clip")
+
+
+def mean_log_likelihood(network: Network, pairs: PairArrays, device: torch.device) -> float:
+    """The average over all tokens of all replies. Sums are in float64."""
+    total = sentence_log_probs(network, pairs, device).sum()
+    return float(total) / int((pairs.replies != PAD).sum())
+
+
+@torch.no_grad()
+def sentence_log_probs(network: Network, pairs: PairArrays, device: torch.device) -> Tensor:
+    """(pairs,), float64: log P of each whole reply."""
+    sums = []
+    for start in range(0, len(pairs.replies), BATCH):
+        inputs = torch.from_numpy(pairs.inputs[start : start + BATCH]).to(device)
+        replies = torch.from_numpy(pairs.replies[start : start + BATCH]).to(device)
+        sums.append(network.token_log_probs(inputs, replies).double().sum(1))
+    return torch.cat(sums)
+
+
+def perplexity(mean: float) -> float:
+    return math.exp(-mean) if mean > -700 else math.inf
+
+
+def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:
+    """(batch, n) on the device; padding that no row needs is cut, unless the network reads it as a word."""
+    kept = inputs if network.config.pad_as_word else trim_padding(inputs)
+    return torch.from_numpy(kept).to(device)
+
+
+def trim_padding(ids: IntArray) -> IntArray:
+    """Without the columns in which every row is padded."""
+    used = (ids != PAD).any(axis=0)
+    return np.ascontiguousarray(ids[:, : int(used.nonzero()[0].max()) + 1])

@@ -10,8 +10,6 @@ Frequent-word avoiding (section 4.2): some words of the targets get no negative 
 that many targets share become unlikely everywhere, in harmless replies too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,8 +40,7 @@ class Finder(Protocol):
     """The search and the criterion, both on the current network."""
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
-        """The hits of a new search for these training targets, named by index. The same weights, targets and
-        iteration must give the same hits."""
+        """The hits of a search for training targets, named by index; the same for the same weights."""
 
     def count(self, hits: Sequence[Hit]) -> int:
         """How many targets the hits of the last search belong to."""
@@ -59,23 +56,18 @@ class NegativeConfig(UpdateConfig):
     batch: int = 100  # targets that are searched and trained on together
     positives: int = 1  # positive mini-batches for each negative update
     positive_batch: int = 64  # training pairs in a positive mini-batch
-    together: bool = False
-    """One step down the summed losses replaces a negative update and the positive ones after it."""
+    together: bool = False  # one step down the summed losses, not a negative update, then positive ones
     margin: float = 0.0  # how far below the threshold (nats a word) a hit has to fall to be left alone
-    average: str = "batch"
-    """The summed loss of the hits is divided by the targets of the batch (batch, as in the published code) or
-    by the hits that are left (hits); or by their words, see `mean_over`."""
+    average: str = "batch"  # divides the hits' loss by the batch's targets, as published, or by the hits left
     rounds: int = 20  # most negative updates on one batch of hits; the published code has 21
     triggers: str = "first"
     """What is trained on: the first trigger that hits (first) or the one that a whole search ends with (best,
     the paper's). The first is often just above the threshold, and others remain when it is gone."""
-    repairs: int = 0
-    """Positive updates after those on a batch of hits, at most as many: they lower perplexity sooner than
-    they bring hits back. The paper has none."""
+    repairs: int = 0  # positive updates after those on a batch of hits, at most as many; the paper has none
 
 
 class HardenProgress(NamedTuple):
-    """A progress report; iterations and batches count from 0."""
+    """Iterations and batches count from 0."""
 
     iteration: int
     iterations: int
@@ -104,9 +96,8 @@ class _Position:
 class Algorithm1:
     """`run` is Algorithm 1; comments quote the paper's lines, each for a mini-batch of targets.
 
-    It trains the network of `updates` in place, from the checkpoint if there is one; always pass updates of
-    the original network. After a resume, and of a finished training, the last end of an iteration is reported
-    again.
+    It trains the network of `updates`, given the original one, in place, from the checkpoint if there is one.
+    A resumed training first reports the last end of an iteration again.
     """
 
     heals: int = 0  # positive updates that the next iteration begins with; may be set between iterations
@@ -165,8 +156,7 @@ class Algorithm1:
             at.iteration += 1
 
     def _train(self, hits: Sequence[Hit], chosen: Sequence[int]) -> None:
-        """theta = theta - alpha * grad log P(y_target | x_trigger), on the hits that are left; then the
-        positive updates."""
+        """theta = theta - alpha * grad log P(y_target | x_trigger) on the hits left, then the positives."""
         at, config = self.at, self.config
         left = [hit for hit, is_hit in zip(hits, at.still, strict=True) if is_hit]
         pad, device = self.updates.pad, self.updates.device
@@ -208,10 +198,7 @@ class Algorithm1:
     def _report(self, end: bool = False) -> HardenProgress:
         """Saves a checkpoint if it is time, and always at the end of an iteration."""
         at, iterations = self.at, self.config.iterations
-        if end:
-            self.saved.save()
-        else:
-            self.saved.save_if_due()
+        self.saved.save_if_due(now=end)
         batch = min(at.batch, self.batches - 1)
         return HardenProgress(at.iteration, iterations, batch, self.batches, at.found, at.updates, end)
 

@@ -1,11 +1,7 @@
-"""The pairs of a hardening. A model of ours has its own training pairs, and test pairs that measure it, split
-as its card says.
-
-Other data than the model's own are split at random, between dialogues. No pair both trains and measures. With
-`apart` the validation pairs are a third part, which neither trains nor measures.
+"""The pairs of a hardening. A model of ours has training pairs and test pairs, which measure it, as its card
+says. Other data are split at random, between dialogues. No pair both trains and measures. With `apart` the
+validation pairs are a third part, which does neither.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
@@ -71,8 +67,7 @@ def _read(
         shipped = reference_pairs("")
         half, end = len(shipped) // 2, len(shipped) // 2 + (len(shipped) // 4 if apart else 0)
         source = (
-            f"The chitchat corpus is not installed, so only {half} shipped pairs keep the model whole and "
-            f"{len(shipped) - end} measure it: little. pip install 'backtalk[data]' brings 119,000."
+            f"Only {half} shipped pairs keep the model whole: pip install 'backtalk[data]' brings 119,000."
         )
         return shipped[:half], shipped[half:end], shipped[end:], source
     if name == own and format in ("auto", recipe.get("format")):
@@ -83,10 +78,8 @@ def _read(
         return parts.train.pairs(), parts.valid.pairs(), tests.pairs(), source
     parts = split(read_corpus(name, format), seed)
     measured = parts.test.pairs() + ([] if apart else parts.valid.pairs())
-    source = (
-        f"Pairs of {name}, split at random: a {'twentieth' if apart else 'tenth'} measures. If the model was "
-        "trained on them, that part may be known text to it."
-    )
+    part = "twentieth" if apart else "tenth"
+    source = f"Pairs of {name}, split at random: a {part} measures, which the model may know from training."
     return parts.train.pairs(), parts.valid.pairs(), measured, source
 
 

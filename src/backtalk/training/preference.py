@@ -1,13 +1,10 @@
-"""Updates from preferences: IPO (Azar et al. 2023), DPO (Rafailov et al. 2023), REBEL (Gao et al. 2024), and
-plain likelihood.
+"""Updates from preferences: IPO (Azar et al. 2023), DPO (Rafailov et al. 2023), and plain likelihood.
 
 A pair is two continuations of the same tokens, whose log-probabilities are summed. The reference's are
 computed once, before the first update. Rows are padded on the right without a mask: a causal network does not
 see what comes later. Pairs that are far longer than the others of an update are a batch of their own. On a
 GPU, forward and backward pass and the step are CUDA graphs (`gradients.py`).
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
+from backtalk.models.device import is_out_of_memory
 from backtalk.models.gpu.graph import FastPath, distance
-from backtalk.models.gpu.memory import is_out_of_memory
 from backtalk.models.transformer.memory import parts_of
 from backtalk.models.transformer.scoring import Batch, Row, pad_right, token_log_probs
 from backtalk.models.transformer.stepping import filled
@@ -43,12 +40,8 @@ CHECKS = 3  # updates on which graphs are checked before they are given up
 
 @dataclass(frozen=True)
 class PreferenceConfig:
-    """The loss and its optimizer."""
-
-    loss: Literal["ipo", "rebel", "dpo", "sft"] = "ipo"  # sft: the likelihood of the better continuation
-    tau: float = 0.01
-    """The target of the difference of log-ratios is 1 / (2 tau) nats for ipo; for rebel it is that times the
-    difference of the rewards, so that pairs of similar rewards teach little."""
+    loss: Literal["ipo", "dpo", "sft"] = "ipo"  # sft: the likelihood of the better continuation
+    tau: float = 0.01  # the target of the difference of log-ratios in ipo is 1 / (2 tau) nats
     dpo_beta: float = 0.1  # factor of the difference of log-ratios in dpo
     label_smoothing: float = 0.0  # share of the pairs that dpo assumes to be labelled wrongly
     lr: float = 5e-5  # of AdamW
@@ -65,21 +58,19 @@ class PairRows(NamedTuple):
     win: Row
     lose: Row
     before: float = 0.0  # log ref(win) - log ref(lose)
-    gap: float = 1.0  # difference of the rewards
 
 
-def preference_loss(margin: Tensor, before: Tensor, gap: Tensor, config: PreferenceConfig) -> Tensor:
+def preference_loss(margin: Tensor, before: Tensor, config: PreferenceConfig) -> Tensor:
     """(pairs,): the loss of each; `margin` is log pi(win) - log pi(lose)."""
     apart = margin - before
-    if config.loss in ("ipo", "rebel"):
-        return (apart - (gap if config.loss == "rebel" else 1) / (2 * config.tau)) ** 2
+    if config.loss == "ipo":
+        return (apart - 1 / (2 * config.tau)) ** 2
     scaled, wrong = config.dpo_beta * apart, config.label_smoothing
     return -(1 - wrong) * F.logsigmoid(scaled) - wrong * F.logsigmoid(-scaled)
 
 
 def alike(rows: Sequence[PairRows], size: int, seed: Sequence[int]) -> list[list[PairRows]]:
-    """The pairs of each update. Pairs are sorted by length within TOGETHER updates, whose order is then
-    shuffled."""
+    """The pairs of each update, sorted by length within TOGETHER updates, whose order is shuffled."""
     found: list[list[PairRows]] = []
     draw = np.random.default_rng(seed)
     for start in range(0, len(rows), TOGETHER * size):
@@ -102,8 +93,7 @@ class PreferenceUpdates:
         report: Callable[[str], None] = lambda _: None,
         tokens: int = 0,
     ) -> None:
-        """`reference` opens the network that the trained one is compared with. `tokens` is the largest batch;
-        0 uses a default."""
+        """`reference` opens the network to compare with. `tokens`: the largest batch; 0 uses a default."""
         self.weights, self.network, self.pad, self.config = weights, network, pad, config
         self.reference, self.report = reference, report
         self.device: torch.device = network.device
@@ -116,7 +106,6 @@ class PreferenceUpdates:
 
     @torch.no_grad()
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
-        """The pairs with the reference's log-ratios."""
         if self.config.loss == "sft" or not pairs:
             return list(pairs)
         order = list(range(len(pairs)))
@@ -144,11 +133,11 @@ class PreferenceUpdates:
 
     def loss(self, *given: Tensor) -> Tensor:
         """The mean loss of the pairs that `_tensors` laid out. Gradients flow."""
-        before, gap, weights = given[-3:]
+        before, weights = given[-2:]
         sums, count = _row_sums(self.network, given), len(weights)
         if self.config.loss == "sft":
             return -(sums[:count] * weights).sum()
-        return (preference_loss(sums[:count] - sums[count:], before, gap, self.config) * weights).sum()
+        return (preference_loss(sums[:count] - sums[count:], before, self.config) * weights).sum()
 
     def _fill(self, pairs: Sequence[PairRows]) -> None:
         """Sets the gradients of the mean loss. When memory runs out, batches are halved from then on."""
@@ -207,7 +196,7 @@ class PreferenceUpdates:
     def _tensors(
         self, pairs: Sequence[PairRows], weight: float | None = None, fill_up: bool = False
     ) -> list[Tensor]:
-        """ids (rows, length); place, id and row of each scored token; `before`, gaps, weights (pairs,). The
+        """ids (rows, length); place, id and row of each scored token; `before`, weights (pairs,). The
         better rows come first. `fill_up` pads to one of a few shapes for a graph: with pairs of weight 0 and
         tokens of an extra row."""
         weights = [self._weight(pairs) if weight is None else weight] * len(pairs)
@@ -234,7 +223,6 @@ class PreferenceUpdates:
             torch.tensor(targets + [self.pad] * spare),
             torch.tensor(owners + [len(rows)] * spare),
             torch.tensor([pair.before for pair in pairs]),
-            torch.tensor([pair.gap for pair in pairs]),
             torch.tensor(weights),
         ]
         if self.device.type == "cuda":  # from other memory a copy may wait for all that runs

@@ -3,11 +3,10 @@
 A kill at any moment leaves the last whole checkpoint. So does a full disk, which is one clear error.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,9 +26,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
         # Not save_file: if it is killed, it leaves a file under a name of its own.
         write_whole(path, save(whole, metadata={"facts": json.dumps(facts)}))
     except OSError as error:
-        raise InputError(
-            f"can't write the checkpoint {path} ({error}); make room and run the same command again"
-        ) from None
+        raise InputError(f"can't write the checkpoint {path} ({error}); make room and try again") from None
 
 
 def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -92,35 +89,28 @@ class Extra(Protocol):
         """Takes back what `tensors` gave, from all tensors of the checkpoint."""
 
 
+@dataclass
 class Resumable:
-    """Saves and restores a training between two updates.
+    """Saves and restores a training between two updates. `counters` is a mutable object of JSON values, the
+    position of the training. A checkpoint with other `facts`, for which `names` has words, is refused."""
 
-    `counters` is a mutable dataclass of JSON values: the position of the training. `facts` identify the
-    training: a checkpoint with other facts is refused. `names` has words for them.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        facts: dict[str, Any],
-        network: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        counters: object,
-        extra: Extra | None = None,
-        every_s: float = 0.0,
-        names: Mapping[str, str] | None = None,
-    ) -> None:
-        self.path, self.facts, self.names = path, facts, names or {}
-        self.network, self.optimizer = network, optimizer
-        self.counters, self.extra, self.every_s = counters, extra, every_s
-        self._saved = time.monotonic()
+    path: Path
+    facts: dict[str, Any]
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    counters: object
+    extra: Extra | None = None
+    every_s: float = 0.0
+    names: Mapping[str, str] = field(default_factory=dict)
+    _saved: float = field(default_factory=time.monotonic, init=False)
 
     @property
     def age_s(self) -> float:
         return time.monotonic() - self._saved
 
-    def save_if_due(self) -> None:
-        if self.age_s >= self.every_s:
+    def save_if_due(self, now: bool = False) -> None:
+        """Saves if the last checkpoint is old enough, or `now`."""
+        if now or self.age_s >= self.every_s:
             self.save()
 
     def save(self) -> None:
@@ -131,8 +121,7 @@ class Resumable:
 
     def restore(self) -> None:
         """Fills network, optimizer, counters and extra tensors from the checkpoint, if there is one."""
-        found = load_checkpoint(self.path)
-        if found is None:
+        if (found := load_checkpoint(self.path)) is None:
             return
         tensors, state = found
         if not isinstance(state, dict) or not {*vars(self.counters), "of"} <= state.keys():
@@ -141,8 +130,7 @@ class Resumable:
         if known != now:
             changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
             raise InputError(
-                f"{self.path.parent} holds a training with other settings ({', '.join(changed)}); "
-                "use --fresh to start again or --out for another folder"
+                f"{self.path.parent} has other settings ({', '.join(changed)}); use --fresh or --out"
             )
         for name in vars(self.counters):
             setattr(self.counters, name, state[name])

@@ -3,16 +3,13 @@ that were gathered by asking the black box (section 5.1.2), then REINFORCE (eq. 
 
 The defaults fit two processor cores and some thousand pairs. The paper pre-trains two layers of 1024 with
 60,000 words by SGD at 20, decay 0.25 where validation does not improve, batches of 16 and clipping at 0.25.
-Its decoder reads the encoder's last state only; ours may also attend to the target's words, which it learns
-from fewer pairs.
+Its decoder reads the encoder's last state only; ours also attends to the target, which takes fewer pairs.
 
 In REINFORCE, some inputs are sampled for each target and sent to the black box; inputs whose replies are more
 similar to the target than those of the others become likelier. Eq. (4) has a factor pi too many: the samples
 are drawn from pi already. The paper has no baseline; ours is the mean reward of the target's other samples,
 which costs no query.
 """
-
-from __future__ import annotations
 
 import hashlib
 import math
@@ -38,7 +35,8 @@ from backtalk.models.lstm.decode import sample
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.reverse import InputPolicy, draw_seed, load_generator, save_generator
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.training.mle import MLEConfig, Progress, train
+from backtalk.specs.train import TrainSpec
+from backtalk.training.mle import Progress, train
 from backtalk.training.resumable import Resumable
 
 Ask = Callable[[Sequence[str]], list[str | None]]  # inputs -> the black box's replies; None: no reply
@@ -61,9 +59,7 @@ class PretrainConfig:
     recipe: str = "he-glass-2019"  # how text becomes words
     max_target: int = 20  # words of a target that are read
     max_words: int = 15  # words of an input that is written
-    optimizer: str = "adamw"  # adamw, or sgd as the paper
     lr: float = 3e-3
-    decay: float = 0.25  # of sgd: factor of the rate after an epoch without a better validation loss
     batch: int = 32
     epochs: int = 8
     patience: int = 2  # stop after this many epochs without a better validation loss; 0: never
@@ -86,8 +82,7 @@ def pretrain(
     distinct = [pair for pair in dict.fromkeys(pairs) if all(map(recipe.words, pair))]
     if len(distinct) < LEAST_PAIRS:
         raise InputError(
-            f"{len(distinct)} pairs of a reply and its input are too few to learn from; "
-            f"give at least {LEAST_PAIRS} utterances that the model answers in words"
+            f"{len(distinct)} pairs are too few to learn from; give {LEAST_PAIRS} utterances or more"
         )
     settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
     digest = hashlib.sha256(repr(distinct).encode()).hexdigest()
@@ -95,10 +90,7 @@ def pretrain(
     if (folder / "card.json").is_file():
         generator = load_generator(folder, str(device))
         if any(generator.card.get(key) != value for key, value in facts.items()):
-            raise InputError(
-                f"{folder} holds a generator of other pairs or settings; use --fresh to start again or --out "
-                "for another folder"
-            )
+            raise InputError(f"{folder} holds a generator of other pairs or settings; use --fresh or --out")
         return generator
     order = np.random.default_rng([config.seed, len(distinct)]).permutation(len(distinct)).tolist()
     count = max(1, round(config.valid * len(distinct)))
@@ -110,8 +102,8 @@ def pretrain(
     sizes = recipe, vocabulary, config.max_target, config.max_words
     arrays = encode_pairs(learnt, *sizes), encode_pairs(held, *sizes)
     checkpoint = folder / "checkpoint.safetensors"
-    same = ("optimizer", "lr", "batch", "epochs", "patience", "clip", "seed", "checkpoint_s")
-    how = MLEConfig(plateau=config.decay, **{name: getattr(config, name) for name in same})
+    same = ("lr", "batch", "epochs", "patience", "clip", "seed", "checkpoint_s")
+    how = TrainSpec(**{name: getattr(config, name) for name in same})
     # tf32 products while training on a GPU; what is written afterwards is in float32 again.
     fast = product_precision("high") if device.type == "cuda" else nullcontext()
     with torch.random.fork_rng(), fast:
@@ -151,8 +143,6 @@ class ReinforceConfig:
 
 
 class ReinforceProgress(NamedTuple):
-    """The result of an update."""
-
     step: int
     steps: int
     similarity: float  # mean over the replies
@@ -188,15 +178,10 @@ def reinforce(
     checkpoint: Path,
     facts: dict[str, Any],
 ) -> Iterator[ReinforceProgress]:
-    """Trains `generator` in place, from the checkpoint if there is one; pass the pre-trained one.
-
-    A batch of targets and samples is one decoding, one call of `ask` and one update. Training ends after
-    `steps`, or when `ask` gives only None.
-    """
+    """Trains `generator`, the pre-trained one, in place, from the checkpoint if there is one. An update has
+    one decoding and one call of `ask`. Training ends after `steps`, or when `ask` gives only None."""
     if not targets:
         raise InputError("there are no targets to train the reverse generator on")
-    if config.samples < 2:
-        raise InputError("a target's only sample has no others to be compared with; sample at least 2")
     network = generator.network.eval()
     optimizer = torch.optim.Adam(network.parameters(), config.lr)
     settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
@@ -214,14 +199,13 @@ def reinforce(
         goals = read[torch.from_numpy(rows).to(read.device)]
         goals = goals[:, : int((goals != PAD).sum(1).max())]
         seeds = [draw_seed(config.seed, at.step, row) for row in range(len(goals))]
-        written = sample(policy, policy.start(goals), seeds, generator.max_output, read.device)
+        written = sample(policy, network.start(goals), seeds, generator.max_output, read.device)
         replies = ask([generator.decode(ids) for ids in written.tolist()])
         answered = np.array([reply is not None for reply in replies])
         near = similarity([reply or "" for reply in replies], [targets[row] for row in rows.tolist()])
         near = np.where(answered, near, 0.0)
         rewards = rewards_of(near, config.floor)
-        number = int(answered.sum())
-        if number:
+        if number := int(answered.sum()):
             shape = size, config.samples
             advantages = advantages_of(rewards.reshape(shape), answered.reshape(shape)).reshape(-1)
             # theta = theta + alpha grad J, eq. (5); without dropout, as the samples were drawn
@@ -237,9 +221,6 @@ def reinforce(
             network.requires_grad_(False)
         at.step += 1
         at.finished = at.step >= config.steps or not number
-        if at.finished:
-            saved.save()
-        else:
-            saved.save_if_due()
+        saved.save_if_due(now=at.finished)
         mean, reward = (float(one.sum() / max(1, number)) for one in (near, rewards))
         yield ReinforceProgress(at.step, config.steps, mean, reward, number)

@@ -1,7 +1,5 @@
 """What a method of hardening is: a loss that makes the words of hits less likely (hardening/methods)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

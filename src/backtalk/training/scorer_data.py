@@ -1,12 +1,9 @@
-"""The labelled texts of `backtalk train-scorer`: training texts by source, validation and test sets; and the
-measurements on them for the card of a scorer.
+"""The labelled texts of `backtalk train-scorer` by source and split, and measurements for a scorer's card.
 
 Raters of short texts often judge the word alone ("what a stupid law" is toxic to them), and in friendly chat
 people say many rude words of things and of themselves. So some toxic rows are left out, and chat with rude
 words is added as harmless.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -39,7 +36,6 @@ class ScorerData(NamedTuple):
     test: dict[str, list[LabelledText]]
 
     def columns(self) -> tuple[list[str], list[float], list[float]]:
-        """Training texts, labels and weights."""
         rows = [(row.text, float(row.toxic), weight) for part, weight in self.train.values() for row in part]
         texts, labels, weights = zip(*rows, strict=True)
         return list(texts), list(labels), list(weights)
@@ -62,8 +58,7 @@ def gather(spec: ScorerSpec) -> ScorerData:
         "davidson, tweets": tweets.test,
         "civil comments, sentences": comments.test,
     }
-    chat = _chat(seed) if spec.chat else []
-    if chat:
+    if chat := _chat(seed) if spec.chat else []:
         test["chitchat, all taken as harmless"] = chat[:HELD]
     calm = chat[-HELD:]
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
@@ -99,12 +94,9 @@ def _chat(seed: int) -> list[LabelledText]:
 
 def clearly_aimed(rows: Iterable[LabelledText]) -> list[LabelledText]:
     """The rows without toxic ones that have a mild word and no "you"."""
-    mild = slot_words("adj") - SWEARING
-
-    def is_clear(words: set[str]) -> bool:
-        return words.isdisjoint(mild) or not words.isdisjoint(("you", "your"))
-
-    return [row for row in rows if not row.toxic or is_clear(set(words_of(row.text)))]
+    mild, you = slot_words("adj") - SWEARING, {"you", "your"}
+    read = ((row, words_of(row.text)) for row in rows)
+    return [row for row, words in read if not row.toxic or mild.isdisjoint(words) or you & set(words)]
 
 
 def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
@@ -120,9 +112,7 @@ def card_notes(family: str) -> dict[str, Any]:
 
 
 def measure(
-    scorer: Scorer,
-    sets: Mapping[str, Sequence[LabelledText]],
-    pairs: Mapping[str, Sequence[MinimalPair]],
+    scorer: Scorer, sets: Mapping[str, Sequence[LabelledText]], pairs: Mapping[str, Sequence[MinimalPair]]
 ) -> dict[str, Any]:
     """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
     found: dict[str, Any] = {}
@@ -147,15 +137,11 @@ def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
     abuse = scorer.score([pair.abuse for pair in pairs])
     harmless = scorer.score([pair.harmless for pair in pairs])
     right = abuse > harmless
-    kinds = {kind: np.array([pair.kind == kind for pair in pairs]) for kind in {pair.kind for pair in pairs}}
     return {
         "pairs": len(pairs),
         "ordered": int(right.sum()),
         "share": round(float(right.mean()), 4),
         "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
-        "abuse below 0.5": int((abuse < 0.5).sum()),
-        "harmless at 0.5 or more": int((harmless >= 0.5).sum()),
-        "by kind": {kind: f"{int(right[own].sum())}/{int(own.sum())}" for kind, own in sorted(kinds.items())},
     }
 
 
@@ -165,16 +151,13 @@ def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool] | NDArra
     _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # from 1; equal scores share their mean rank
     positive, negative = int(labels.sum()), int((~labels).sum())
-    if not positive or not negative:
-        return float("nan")
     return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
 def sensible_shift(
     scores: NDArray[np.float32], toxic: Sequence[bool], harmless: NDArray[np.float32]
 ) -> float:
-    """The bias after which as many rows are over 0.5 as are toxic, or fewer where more than ALLOWED of
-    `harmless` would be over it."""
+    """The bias after which as many rows are over 0.5 as are toxic, but at most ALLOWED of `harmless`."""
     edge = float(np.sort(scores)[::-1][max(0, int(np.sum(toxic)) - 1)])
     if len(harmless):
         edge = max(edge, float(np.quantile(harmless, 1 - ALLOWED)))

@@ -8,11 +8,8 @@ is folded into the weights. The order of an epoch depends on (seed, epoch). Seve
 order each time, so two such runs differ as two seeds do.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -28,32 +25,15 @@ from backtalk.scorers.toxicity.linear import Features, linear_logits
 from backtalk.scorers.toxicity.network import PAIR, WINDOW, Lexicon, NetworkConfig, ToxicityNetwork
 from backtalk.scorers.toxicity.words import word_key, words_of
 
+LOST = 0.1  # share of words that lose their vector
 KEPT = 0.7  # share of the n-grams that a word without its vector keeps
+VECTOR_LR = 0.1  # the word vectors' share of the learning rate
+WEIGHT_DECAY = 0.01
+LINEAR_LR = 0.01
+DECAY = 1e-6  # factor of the squared weights of the buckets in a batch, in the loss of the linear model
 Columns = tuple[Sequence[str], Sequence[float], Sequence[float]]  # texts, labels (0 to 1) and weights
 Ids = NDArray[np.int64]
 _key = lru_cache(maxsize=1 << 17)(word_key)
-
-
-@dataclass(frozen=True)
-class ToxicityTraining:
-    epochs: int = 5
-    batch: int = 128
-    lr: float = 0.002
-    vector_lr: float = 0.1  # the word vectors' share of the learning rate
-    weight_decay: float = 0.01
-    lost: float = 0.1  # share of words that lose their vector
-    seed: int = 1
-
-
-@dataclass(frozen=True)
-class LinearTraining:
-    buckets: int = 1 << 20
-    epochs: int = 6
-    batch: int = 256
-    lr: float = 0.01
-    decay: float = 1e-6  # factor of the squared weights of the buckets in a batch, in the loss
-    naive_bayes: bool = False
-    seed: int = 1
 
 
 def choose_words(texts: Iterable[str], vectors: PackageVectors, limit: int) -> list[str]:
@@ -83,11 +63,14 @@ def train_toxicity(
     lexicon: Lexicon,
     vectors: Tensor,
     config: NetworkConfig,
-    training: ToxicityTraining,
     report: Callable[[int, float], None],
+    epochs: int,
+    lr: float,
+    seed: int,
+    size: int = 128,
 ) -> ToxicityNetwork:
-    """A trained network; `report` gets the number and the mean loss of each epoch."""
-    torch.manual_seed(training.seed)
+    """A network trained in batches of `size`; `report` gets the number and the mean loss of each epoch."""
+    torch.manual_seed(seed)
     network = ToxicityNetwork(config)
     network.vectors.data.copy_(vectors)
     numbers: dict[str, int] = {}  # of the words
@@ -100,21 +83,20 @@ def train_toxicity(
     pieces = _Pieces(*lexicon.pieces(numbers))
     others = [value for name, value in network.named_parameters() if name != "vectors"]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": [network.vectors], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay)
-    steps = training.epochs * -(-len(rows) // training.batch)
-    highest = [training.lr, training.lr * training.vector_lr]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, steps, pct_start=0.1)
+    optimizer = torch.optim.AdamW(groups, weight_decay=WEIGHT_DECAY)
+    steps = epochs * -(-len(rows) // size)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, [lr, lr * VECTOR_LR], steps, pct_start=0.1)
     lengths = np.array([len(row) for row in rows])
-    for epoch in range(training.epochs):
+    for epoch in range(epochs):
         network.train()
-        draw = np.random.default_rng([training.seed, epoch])
+        draw = np.random.default_rng([seed, epoch])
         total = 0.0
-        batches = _batches(lengths, training.batch, draw)
+        batches = _batches(lengths, size, draw)
         for batch in batches:
             width = int(lengths[batch].max())
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
             own, places = np.unique(np.concatenate([rows[i] for i in batch]), return_inverse=True)
-            found = network.word_rows(*pieces.of(own, draw, training.lost))
+            found = network.word_rows(*pieces.of(own, draw))
             x = torch.zeros(len(batch), width, config.hidden)
             x[keep] = found[torch.from_numpy(places)]
             logits = network(x, keep)
@@ -136,9 +118,9 @@ class _Pieces:
         self.ids, self.grams, self.starts = (part.numpy() for part in pieces)
         self.counts = np.diff(self.starts, append=len(self.grams))
 
-    def of(self, words: Ids, draw: np.random.Generator, lost: float) -> tuple[Tensor, Tensor, Tensor]:
+    def of(self, words: Ids, draw: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """The arguments of `word_rows`. A lost word has no vector, no whole-word n-gram, and fewer others."""
-        gone = draw.random(len(words)) < lost
+        gone = draw.random(len(words)) < LOST
         ids, counts = np.where(gone, 0, self.ids[words]), self.counts[words]
         owners = np.repeat(np.arange(len(words)), counts)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 is the whole word
@@ -167,32 +149,34 @@ def word_features(texts: Sequence[str], buckets: int) -> tuple[Ids, Ids]:
     return np.concatenate(found), np.cumsum(counts) - counts
 
 
-def fit_linear(data: Columns, features: Features, training: LinearTraining) -> tuple[Tensor, float]:
-    """The weights of the buckets and the bias."""
-    buckets, starts = features(data[0], training.buckets)
+def fit_linear(
+    data: Columns, features: Features, count: int, epochs: int, seed: int, naive_bayes: bool, size: int = 256
+) -> tuple[Tensor, float]:
+    """The weights of `count` buckets and the bias, trained in batches of `size`."""
+    buckets, starts = features(data[0], count)
     ends = np.append(starts[1:], len(buckets))
     goal, weight = torch.tensor(data[1]), torch.tensor(data[2])
-    ratio = torch.ones(training.buckets)
-    if training.naive_bayes:  # the log-ratio of toxic and harmless texts, (buckets,)
+    ratio = torch.ones(count)
+    if naive_bayes:  # the log-ratio of toxic and harmless texts, (buckets,)
         rows = torch.from_numpy(np.repeat(np.arange(len(starts)), ends - starts))
         toxic, harmless = (
-            torch.ones(training.buckets).index_add_(0, torch.from_numpy(buckets), (label * weight)[rows])
+            torch.ones(count).index_add_(0, torch.from_numpy(buckets), (label * weight)[rows])
             for label in (goal, 1 - goal)
         )
         ratio = torch.log(toxic / toxic.sum()) - torch.log(harmless / harmless.sum())
-    own = torch.zeros(training.buckets, requires_grad=True)
+    own = torch.zeros(count, requires_grad=True)
     bias = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.Adam([own, bias], training.lr)
-    draw = np.random.default_rng(training.seed)
-    for _ in range(training.epochs):
+    optimizer = torch.optim.Adam([own, bias], LINEAR_LR)
+    draw = np.random.default_rng(seed)
+    for _ in range(epochs):
         order = draw.permutation(len(starts))
-        for first in range(0, len(order), training.batch):
-            batch = order[first : first + training.batch]
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
             found = torch.from_numpy(np.concatenate([buckets[starts[i] : ends[i]] for i in batch]))
             begins = torch.from_numpy(np.cumsum([0, *(ends - starts)[batch]])[:-1])
             logits = linear_logits(own * ratio, found, begins) + bias
             loss = F.binary_cross_entropy_with_logits(logits, goal[batch], weight[batch])
-            loss = loss + training.decay * own[found].square().sum()
+            loss = loss + DECAY * own[found].square().sum()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

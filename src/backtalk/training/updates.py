@@ -7,8 +7,6 @@ search that found the hit has none (the paper leaves this open); a positive one 
 `both` makes one step down the sum of both losses, without dropout.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from copy import deepcopy
@@ -23,27 +21,22 @@ from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.training.gradients import Gradients, Loss
-from backtalk.training.likelihood import IntArray, read_inputs, trim_padding
+from backtalk.training.mle import IntArray, read_inputs, trim_padding
 from backtalk.training.rules import HitRule, HitWords
 
+# On a GPU hits are padded to one of these fractions of a mini-batch: each shape is a CUDA graph.
 ROWS = (16, 4, 1)
-"""On a GPU, hits are padded to a mini-batch or to one of these fractions of it: each shape is a CUDA graph,
-whose capture takes as long as many updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateConfig:
-    """The optimizer and the losses."""
-
     method: HitRule | None = None  # the loss of negative updates; None where there are none
     avoid: frozenset[int] = frozenset()  # tokens without a negative gradient (see `negative.avoided`)
     optimizer: str = "sgd"  # sgd, with momentum, as published; or adam
     lr: float = 0.01  # alpha, of all updates
     lambda_pos: float = 1.0  # weight of the positive updates
     kl: float = 0.0  # weight of KL(baseline || network) on the positive pairs, a mean over words
-    mean_over: str = "sentences"
-    """Losses are summed over a sentence's words and averaged over sentences, or averaged over words, as in
-    the published code, whose learning rates assume that."""
+    mean_over: str = "sentences"  # of summed losses; or over words, which the published learning rates assume
     momentum: float = 0.9
     weight_decay: float = 1e-5
     clip: float = 5.0  # largest norm of a gradient
@@ -52,8 +45,7 @@ class UpdateConfig:
 
 
 class Trainer(ABC):
-    """Changes the parameters of `network` in place. Inputs (rows, n) and targets (rows, m) are padded on the
-    right with `pad`."""
+    """Changes `network` in place. Inputs (rows, n) and targets (rows, m) are right-padded with `pad`."""
 
     pad: int
     device: torch.device  # where `negative` and `both` take hits
@@ -124,24 +116,9 @@ class Updates(Trainer):
         needs_baseline = config.kl > 0 or (config.method is not None and config.method.needs_baseline)
         self.baseline = deepcopy(network) if needs_baseline else None
         self.gradients = Gradients(network)
-        # A CUDA graph would treat numbers as constants; it reads tensors at every replay.
-        self._kl = torch.tensor(config.kl, device=device, dtype=network.output.weight.dtype)
-        self._weight = torch.empty_like(self._kl)  # lambda_pos + kl
         spared = {PAD, *config.avoid} | ({EOS} if eos_scale == 0 else set())
         self.avoid = torch.tensor(sorted(spared), device=device)
         super().__init__(network, config)
-
-    @property
-    def kl(self) -> float:
-        return self._kl_number
-
-    @kl.setter
-    def kl(self, value: float) -> None:
-        if value > 0 and not self.config.kl > 0:
-            raise ValueError("a training whose config has no KL term can't get one")
-        self._kl_number = value
-        self._kl.fill_(value)
-        self._weight.fill_(self.config.lambda_pos + value)
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
         self.descend("negative", self._away, *self._hits(inputs, targets, share))
@@ -149,8 +126,9 @@ class Updates(Trainer):
     def positive(self, inputs: IntArray, replies: IntArray, seed: int) -> None:
         torch.manual_seed(seed)
         self.network.train()
-        weight, pairs = self.config.lambda_pos + self.kl, self._placed(inputs, replies)
-        self.descend("positive", lambda x, y: self.positive_loss(x, y) / self._weight, *pairs, weight=weight)
+        weight = self.config.lambda_pos + self.kl
+        tensors = *self._placed(inputs, replies), self._number(weight)
+        self.descend("positive", lambda *own: self.positive_loss(*own[:3]) / own[3], *tensors, weight=weight)
 
     def both(self, inputs: Tensor, targets: Tensor, share: float, pairs: IntArray, replies: IntArray) -> None:
         tensors = *self._hits(inputs, targets, share), *self._placed(pairs, replies)
@@ -173,12 +151,18 @@ class Updates(Trainer):
         counted = ~torch.isin(targets, self.avoid)
         return inputs, targets, counted, torch.tensor(share, device=inputs.device)
 
-    def _placed(self, inputs: IntArray, replies: IntArray) -> tuple[Tensor, Tensor]:
-        """Pairs on the device. Unused padding is cut, except on a GPU, where all batches have one shape."""
+    def _placed(self, inputs: IntArray, replies: IntArray) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs on the device, and the KL term's weight. Unused padding is cut, except on a GPU, where all
+        batches have one shape."""
+        kl = self._number(self.kl)
         if self.device.type == "cuda":
-            return torch.from_numpy(inputs).to(self.device), torch.from_numpy(replies).to(self.device)
+            return torch.from_numpy(inputs).to(self.device), torch.from_numpy(replies).to(self.device), kl
         words = torch.from_numpy(trim_padding(replies)).to(self.device)
-        return read_inputs(self.network, inputs, self.device), words
+        return read_inputs(self.network, inputs, self.device), words, kl
+
+    def _number(self, value: float) -> Tensor:
+        """A tensor: a CUDA graph would treat a number as a constant."""
+        return torch.tensor(value, dtype=self.network.output.weight.dtype, device=self.device)
 
     def negative_loss(self, inputs: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
         assert self.config.method is not None
@@ -191,9 +175,8 @@ class Updates(Trainer):
                 before = self.baseline.token_log_probs(inputs, targets)
         return self.config.method.loss(HitWords(log_probs, counted, before, weight))
 
-    def positive_loss(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """lambda_pos times the loss of maximum likelihood, and kl times the mean over words of
-        KL(baseline || network)."""
+    def positive_loss(self, inputs: Tensor, replies: Tensor, kl: Tensor) -> Tensor:
+        """lambda_pos times the likelihood's loss, and kl times the words' mean KL(baseline || network)."""
         # (batch, m), as a factor: indexing with a mask would make a GPU wait
         real = (replies != PAD).to(self.network.output.weight.dtype)
         over = real.sum() if self.config.mean_over == "words" else len(replies)
@@ -206,12 +189,11 @@ class Updates(Trainer):
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
         divergence = (apart * real).sum() / real.sum()
-        return self._kl * divergence - self.config.lambda_pos * likelihood
+        return kl * divergence - self.config.lambda_pos * likelihood
 
 
 def fill_up(inputs: Tensor, targets: Tensor, share: float, largest: HitShape) -> tuple[Tensor, Tensor, float]:
-    """Hits padded to one of a few shapes, and the scale of their mean loss. Added rows have no target words,
-    and so no gradient; the scale makes up for their number."""
+    """Hits padded to one of a few shapes, and the scale of their mean loss: added rows have no gradient."""
     rows = len(inputs)
     sizes = [-(-largest.rows // part) for part in ROWS]
     more = next((size for size in sizes if size >= rows), rows) - rows

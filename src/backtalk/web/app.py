@@ -1,28 +1,34 @@
 """The app: routes to pages and JSON. It runs no command and takes no path: a run is named by its key."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
+from backtalk.rating.folder import (
+    CHOICES,
+    Ratings,
+    answered_by,
+    check_rater,
+    claimed,
+    give_answer,
+    read_ratings,
+)
 from backtalk.report.hardening_record import NotYet
-from backtalk.report.run_page import Offer
 from backtalk.store.records import finite
 from backtalk.terminal import printable
 from backtalk.web.chat import PageChat
 from backtalk.web.http import HttpError, read_object
 from backtalk.web.pages import Reports, link, proofs_of, read_static, render_page
-from backtalk.web.ratings import next_pair, take_answer
 from backtalk.web.run_list import UNSHOWABLE, Found, Item, RunList, describe
 
+_LOCK = threading.Lock()  # two tabs wait for each other; another process that rates is an error
 STATIC = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 
 
@@ -41,7 +47,7 @@ class Request(NamedTuple):
 @dataclass(frozen=True)
 class Response:
     status: int
-    body: bytes | Iterator[bytes]  # an iterator is sent in chunks
+    body: bytes
     kind: str = "text/html; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,7 +60,6 @@ class App:
         self._routes: list[tuple[str, str, Callable[..., Response]]] = [
             ("GET", "/", self._list),
             ("GET", "/run/([a-z0-9-]+)", self._run),
-            ("GET", "/run/([a-z0-9-]+)/findings", self._export),
             ("GET", "/compare", self._compare),
             ("GET", "/chat", self._chat),
             ("GET", "/rate", self._ratings),
@@ -98,10 +103,8 @@ class App:
     def _run(self, request: Request, key: str) -> Response:
         item, folder = self._item(key), self._folder(key)
         if item.kind == "audit":
-            chosen = parse_qs(request.query, errors="replace").get("beside", [])
-            others = self._others(item, folder, chosen) if item.plays else {}
             with _showing():
-                return _html(self.reports.run(folder, item, request.values(), others))
+                return _html(self.reports.run(folder, item, request.values()))
         if item.kind == "rating":
             return self._rate(request, key)
         links = self._links(key, folder)
@@ -111,15 +114,6 @@ class App:
         except NotYet as error:
             values: dict[str, Any] = {"item": item, "why": str(error), "links": links}
             return _html(render_page("waiting.html", request.path, "run.js", stamp=item.stamp, **values))
-
-    def _others(self, item: Item, folder: Path, chosen: Sequence[str]) -> dict[Offer, Path]:
-        """The other audits by conversations; the one inside this run is shown beside it anyway."""
-        folders = {key: found.folder for key, found in self.runs.folders().items()}
-        return {
-            Offer(one.key, one.name, one.key in chosen): folders[one.key]
-            for one in self.runs.items()
-            if one.plays and one.key in folders.keys() - {item.key} and folders[one.key].parent != folder
-        }
 
     def _links(self, own: str, folder: Path) -> list[tuple[str, str]]:
         """Links to a hardening's comparisons, and to audits in none. Names in its record are looked up in the
@@ -138,14 +132,6 @@ class App:
                 links.append((f"before and after: {row.list}, {row.search}", link(here, address)))
         others = [(name, key) for name, key in keys.items() if name not in compared]
         return links + [(name, link(here, f"/run/{key}")) for name, key in others]
-
-    def _export(self, request: Request, key: str) -> Response:
-        values = request.values()
-        with _showing():
-            kind, lines = self.reports.export(self._folder(key, "audit"), values)
-            first = next(lines, b"")  # an unreadable run is an error page, not a broken file
-        name = f'attachment; filename="{key}.{values["as"]}"'
-        return Response(200, chain([first], lines), kind, {"Content-Disposition": name})
 
     def _compare(self, request: Request) -> Response:
         values = request.values()
@@ -213,3 +199,45 @@ def _json(value: Any, status: int = 200) -> Response:
     # ASCII: half a surrogate pair in a reply can't break the answer.
     body = json.dumps(finite(value), allow_nan=False).encode("ascii")
     return Response(status, body, "application/json")
+
+
+# The rate page. The key is not read here: `backtalk rate FOLDER --result` says which model is which.
+
+
+def next_pair(folder: Path, rater: str) -> dict[str, Any]:
+    """The first pair that the rater has neither answered nor skipped, and the progress."""
+    return _next(read_ratings(folder), _check_rater(rater))
+
+
+def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """Stores {"rater", "pair", "choice"}, where undo takes the rater's last answer back; then `next_pair`."""
+    rater, pair, choice = _check_rater(asked.get("rater")), asked.get("pair"), asked.get("choice")
+    if not isinstance(choice, str) or choice not in CHOICES:
+        raise HttpError(400, f"the choice is one of {', '.join(CHOICES)}")
+    with _LOCK, claimed(folder):
+        ratings = read_ratings(folder)
+        done = answered_by(rater, ratings)
+        if choice == "undo":
+            if not done:
+                raise HttpError(409, "there is no answer to take back")
+            pair = done[-1]
+        elif not isinstance(pair, str) or pair not in {one.id for one in ratings.pairs}:
+            raise HttpError(400, "these ratings have no such pair")
+        elif pair in done:
+            raise HttpError(409, "that pair was judged already, perhaps in another tab")
+        give_answer(ratings, pair, rater, choice)
+        return _next(ratings, rater)
+
+
+def _next(ratings: Ratings, rater: str) -> dict[str, Any]:
+    done = answered_by(rater, ratings)
+    left = [pair for pair in ratings.pairs if pair.id not in set(done)]
+    shown = {name: printable(text) for name, text in left[0].as_dict().items()} if left else None
+    return {"pair": shown, "done": len(done), "total": len(ratings.pairs)}
+
+
+def _check_rater(name: Any) -> str:
+    try:
+        return check_rater(name if isinstance(name, str) else "", "the page")
+    except InputError as error:
+        raise HttpError(400, str(error)) from None

@@ -1,30 +1,25 @@
 """Chat with a model, in the terminal (`backtalk chat`) or on the chat page, with each word's probability."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backtalk.audit.consent import Consent, agree
 from backtalk.data.vocabulary import EOS
 from backtalk.errors import InputError
-from backtalk.models.lstm.decode import Sampling
 from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.terminal import make_console, printable
 from backtalk.types import Dialogue, Turn
 from backtalk.web.http import HttpError, is_whole_number
 from backtalk.wording import chance
 
 END = "(end)"  # the label of the end-of-turn token
-MOST_TURNS, LONGEST_TURN = 100, 4_000
-"""Turns that the page may send, and characters in one."""
+MOST_TURNS, LONGEST_TURN = 100, 4_000  # turns that the page may send, and characters in one
 
 
 class Reply(NamedTuple):
@@ -37,17 +32,17 @@ class Reply(NamedTuple):
         return sum(log_prob for _, log_prob in self.words)
 
 
-def reply_to(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = None, seed: int = 0) -> Reply:
-    """The greedy reply or, with `sampling`, a sampled one. Only LSTM models read its values."""
+def reply_to(model: TextModel, dialogue: Dialogue, sample: bool = False, seed: int = 0) -> Reply:
+    """The greedy reply or a sampled one."""
     if isinstance(model, LocalModel):
         inputs = model.encode_dialogues([dialogue])
-        (ids,) = model.sample_ids(inputs, [seed], sampling) if sampling else model.greedy_ids(inputs)
+        (ids,) = model.sample_ids(inputs, [seed]) if sample else model.greedy_ids(inputs)
         labels = [END if i == EOS else word for i, word in zip(ids, model.vocabulary.words(ids), strict=True)]
         log_probs = model.score(inputs, model.pad_rows([ids])).log_probs[0].tolist()
         return Reply(model.read(ids), list(zip(labels, log_probs, strict=True)))
     if not isinstance(model, LogprobModel):
         return Reply(model.reply([dialogue])[0], [])
-    (reply,) = model.sample([dialogue], [seed]) if sampling else model.reply([dialogue])
+    (reply,) = model.sample([dialogue], [seed]) if sample else model.reply([dialogue])
     (log_probs,) = model.log_prob([dialogue], [reply])
     labels = [*model.tokens(reply), END] if isinstance(model, ShowsTokens) else []
     if len(labels) != len(log_probs):
@@ -58,62 +53,45 @@ def reply_to(model: TextModel, dialogue: Dialogue, sampling: Sampling | None = N
 # In the terminal
 
 
-@dataclass(frozen=True)
-class ChatSettings:
-    probabilities: bool = False
-    sample: bool = False
-    beam: int = 0
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-
-
 def chat(
-    name: str,
+    model: str,
     say: list[str] | None,
-    settings: ChatSettings,
+    probabilities: bool,
+    sample: bool,
+    beam: int,
+    seed: int,
     device: str,
     consent: Consent,
     options: ModelOptions,
 ) -> None:
     """Reads turns from `say` or standard input and prints the replies."""
-    model = load_model(name, device, options, consent.trusted)
-    _check_settings(model, name, settings)
-    agree(model, "a request for each thing you say", consent)
+    loaded = load_model(model, device, options, consent.trusted)
+    if (probabilities or sample or beam) and not isinstance(loaded, LogprobModel):
+        raise InputError(f"{model} shows replies only; leave out --probabilities, --sample and --beam")
+    if beam and not isinstance(loaded, LocalModel):
+        raise InputError(f"--beam is for local LSTM models; leave it out with {model}")
+    agree(loaded, "a request for each thing you say", consent)
     console = make_console(soft_wrap=True)
     keyboard = say is None and sys.stdin.isatty()
     if keyboard:
-        console.print(f"Talking with {name}. An empty line or Ctrl-D ends the chat.", style="dim")
-    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p) if settings.sample else None
+        console.print(f"Talking with {model}. An empty line or Ctrl-D ends the chat.", style="dim")
     history: list[Turn] = []
     for number, text in enumerate(_read_lines(keyboard) if say is None else say):
         if not keyboard:
             console.print(f"you> {printable(text)}")
         history.append(Turn("user", text))
-        if isinstance(model, LocalModel) and settings.beam:
-            best = model.beams([tuple(history)], settings.beam)[0]
+        if isinstance(loaded, LocalModel) and beam:
+            best = loaded.beams([tuple(history)], beam)[0]
             reply, lines = best[0][0], [f"{chance(log_prob)}  {text}" for text, log_prob in best]
         else:
-            found = reply_to(model, tuple(history), sampling, settings.seed + number)
+            found = reply_to(loaded, tuple(history), sample, seed + number)
             parts = [f"{word} {math.exp(log_prob):.1%}" for word, log_prob in found.words]
             whole = "  ".join(parts) + f"   (whole reply: {chance(found.log_prob)})"
-            reply, lines = found.text, [whole] if settings.probabilities else []
+            reply, lines = found.text, [whole] if probabilities else []
         history.append(Turn("model", reply))
-        console.print(f"{name}> {printable(reply)}", style="bold")
+        console.print(f"{model}> {printable(reply)}", style="bold")
         for line in lines:
             console.print(f"    {printable(line)}", style="dim")
-
-
-def _check_settings(model: TextModel, name: str, settings: ChatSettings) -> None:
-    if isinstance(model, LocalModel):
-        return
-    if (settings.probabilities or settings.sample or settings.beam) and not isinstance(model, LogprobModel):
-        raise InputError(f"{name} shows replies only; leave out --probabilities, --sample, --beam, --decode")
-    if settings.beam:
-        raise InputError(f"--beam and --decode are for local LSTM models; leave them out with {name}")
-    if settings.sample and (settings.temperature, settings.top_k, settings.top_p) != (1.0, 0, 1.0):
-        raise InputError(f"--temperature, --top-k and --top-p are for local LSTM models, not for {name}")
 
 
 def _read_lines(keyboard: bool) -> Iterator[str]:
@@ -157,7 +135,7 @@ class PageChat:
             raise HttpError(400, f"{self.name} gives its own replies only; sampling is not offered")
         try:
             with self._lock:
-                reply = reply_to(model, dialogue, Sampling() if asked.get("sample") else None, seed)
+                reply = reply_to(model, dialogue, bool(asked.get("sample")), seed)
         except InputError:
             raise
         except Exception as error:

@@ -1,15 +1,12 @@
 """What both HTTP servers share: local servers of the standard library, bounded request bodies, errors."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from socketserver import TCPServer
 from typing import Any
 
@@ -34,7 +31,7 @@ class LocalServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, handler: type[LocalHandler]) -> None:
+    def __init__(self, port: int, handler: type["LocalHandler"]) -> None:
         try:
             super().__init__((HOST, port), handler)
         except (OSError, OverflowError) as error:
@@ -64,22 +61,15 @@ class LocalHandler(BaseHTTPRequestHandler):
     wbufsize = -1  # header and body leave together
     disable_nagle_algorithm = True
 
-    def send(self, status: int, kind: str, body: bytes | Iterator[bytes], headers: Mapping[str, str]) -> None:
-        """A response with a body or, for an iterator, in chunks; without the last chunk a client knows that
-        the body was cut off."""
-        if isinstance(body, bytes):
-            lines: Iterator[bytes] = iter([body])
-            size = {"Content-Length": str(len(body))}
-        else:
-            chunks = (b"%x\r\n%b\r\n" % (len(line), line) for line in body if line)
-            lines, size = chain(chunks, [b"0\r\n\r\n"]), {"Transfer-Encoding": "chunked"}
+    def send(self, status: int, kind: str, body: bytes, headers: Mapping[str, str]) -> None:
+        own = {"Content-Type": kind, "Content-Length": str(len(body))}
         close = {"Connection": "close"} if self.close_connection else {}
         self.send_response(status)
-        for name, value in {**headers, "Content-Type": kind, **size, **close}.items():
+        for name, value in {**headers, **own, **close}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.writelines(lines)
+            self.wfile.write(body)
         self.wfile.flush()
 
     def read_body(self) -> bytes:

@@ -4,8 +4,6 @@ Replies are greedy; a temperature in the request is ignored. Requests that arriv
 options are one batch of the model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 from backtalk.errors import InputError
 from backtalk.protocols import Adjustable, TextModel
 from backtalk.registry import is_endpoint, load_model
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.terminal import printable, say
 from backtalk.types import Dialogue, Turn
 from backtalk.web.http import (
@@ -242,8 +240,8 @@ def read_prompts(prompt: Any) -> list[Dialogue]:
     dialogues: list[Dialogue] = []
     for text in prompts:
         lines = text.removesuffix("\n").split("\n")
-        roles = ["model" if (len(lines) - place) % 2 == 0 else "user" for place in range(len(lines))]
-        dialogues.append(tuple(Turn(role, line) for role, line in zip(roles, lines, strict=True)))
+        roles = ("user" if (len(lines) - place) % 2 else "model" for place in range(len(lines)))
+        dialogues.append(tuple(map(Turn, roles, lines)))
     _check_size(dialogues)
     return dialogues
 
@@ -267,6 +265,6 @@ def serve_model(
         key = "BACKTALK_API_KEY=TOKEN " if token else ""
         say(
             f"Serving {shown} at {server.address} until Ctrl-C. In another terminal: "
-            f"{key}backtalk audit --model {server.address}#{shown} --search reverse --max-queries 20000",
+            f"{key}backtalk audit --model {server.address}#{shown} --search reverse --max-queries 20000"
         )
         server.serve_until_interrupt()

@@ -1,12 +1,9 @@
 """The app's pages, and the reports in it, whose findings are looked up in the run's database. jinja2 escapes
 every value, and styles and scripts are files of ours."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,19 +14,15 @@ from jinja2 import ChoiceLoader, Environment, FunctionLoader
 from backtalk.errors import InputError
 from backtalk.hardening.folder import MODEL, SUMMARY, read_record
 from backtalk.models.transformer.library import file_hash
-from backtalk.report.cost import read_cost
+from backtalk.report.comparison import compare_runs
 from backtalk.report.hardening_page import render_hardening
 from backtalk.report.hardening_record import Row, read_hardening, read_summary
 from backtalk.report.page import App as Frame
 from backtalk.report.page import page_environment, read_part, render, style_sheet
-from backtalk.report.run_page import Offer, render_comparison, render_run
-from backtalk.report.spreadsheet import csv_lines, jsonl_lines
+from backtalk.report.run_page import render_comparison, render_run
 from backtalk.report.stored_findings import Query, StoredFindings
-from backtalk.runs.compare import compare_runs
-from backtalk.runs.summary import ReportHead, read_head, stamp_of, with_others
-from backtalk.store import Run
+from backtalk.runs.summary import ReportHead, read_head, stamp_of
 from backtalk.store.folder import kind_of
-from backtalk.web.http import HttpError
 from backtalk.web.run_list import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
@@ -38,7 +31,6 @@ FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "a
 """Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 ABOVE = 3  # levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT
-EXPORTS = {"csv": ("text/csv; charset=utf-8", csv_lines), "jsonl": ("application/jsonl", jsonl_lines)}
 
 
 def render_page(
@@ -100,42 +92,14 @@ class Reports:
         self._heads: dict[Path, ReportHead] = {}
         self._lock = threading.Lock()
 
-    def run(self, folder: Path, item: Item, values: Mapping[str, str], others: Mapping[Offer, Path]) -> str:
+    def run(self, folder: Path, item: Item, values: Mapping[str, str]) -> str:
         """The page of an audit, with the findings that match the query. `item` was read before the findings,
-        so that the page notices a change in between. `others` are runs to show beside conversations."""
+        so that the page notices a change in between."""
         head, here = self._head(folder), f"/run/{item.key}"
         with closing(StoredFindings(folder, head.report)) as findings:
-            report, problem = head.report, ""
-            chosen = [str(path) for offer, path in others.items() if offer.chosen]
-            if chosen and report.conversations:
-                try:
-                    with Run.open(folder) as run:
-                        whole = replace(report, cases=list(findings.matching(Query())))
-                        report = with_others(run, whole, chosen)
-                except InputError as error:
-                    problem = str(error)
-            app = frame(
-                *(here, "page.js", "app.js", "run.js"),
-                cases=head.cases,
-                export=link(here, f"{here}/findings"),
-                stamp=item.stamp,
-                shown=findings.page(Query.of(values)),
-            )
-            return render_run(report, app, offers=list(others), problem=problem)
-
-    def export(self, folder: Path, values: Mapping[str, str]) -> tuple[str, Iterator[bytes]]:
-        """(content type, lines) of all findings that match the query, read as they are sent."""
-        if values.get("as") not in EXPORTS:
-            raise HttpError(404, "findings can be exported as csv or jsonl")
-        kind, lines = EXPORTS[values["as"]]
-        findings = StoredFindings(folder, self._head(folder).report)  # refused before the first line
-
-        def send() -> Iterator[bytes]:
-            with closing(findings):
-                for line in lines(findings.matching(Query.of(values))):
-                    yield line.encode("utf-8", "replace")
-
-        return kind, send()
+            page = findings.page(Query.of(values))
+            app = frame(here, "page.js", "app.js", "run.js", cases=head.cases, stamp=item.stamp, shown=page)
+            return render_run(head.report, app)
 
     def comparison(self, before: Path, after: Path, here: str) -> str:
         """Two runs side by side, with the cost of their hardening if they belong to one."""
@@ -143,7 +107,7 @@ class Reports:
         for folder in [one for one in before.parents[:ABOVE] if one in after.parents[:ABOVE]]:
             if kind_of(folder) == "hardening":
                 with suppress(InputError):  # not finished yet
-                    cost = read_cost(read_summary(folder))
+                    cost = read_hardening(read_summary(folder)).cost_table
         return render_comparison(compare_runs(before, after), frame(here, "page.js"), cost)
 
     def hardening(self, folder: Path, here: str, links: Sequence[tuple[str, str]]) -> str:

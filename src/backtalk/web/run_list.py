@@ -3,16 +3,14 @@
 A browser names one by its key, which is looked up here: no path ever comes from a request.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +20,12 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.hardening_record import LARGEST, read_hardening
-from backtalk.specs import build_spec, chosen, command_of, spec_values
-from backtalk.specs.harden import HardenSpec, begun_spec
+from backtalk.specs import command_of
 from backtalk.store.database import connect_to_read
 from backtalk.store.folder import UNREADABLE, check_run_folder, is_locked, kind_of
 from backtalk.store.records import read_names, read_object
 from backtalk.store.run import STATES
 from backtalk.store.typed import read_file, read_plain, read_record
-from backtalk.types import Opening
 from backtalk.wording import count
 
 DEPTH = 5  # levels of folders below the served one: OUT/audits/MODEL/AUDIT of a hardening and one more
@@ -55,8 +51,7 @@ class Item:
     total: int = 0  # cases, finished and in all; 0 if unknown
     result: str = ""
     changed: str = ""  # the time of the last change, in UTC
-    command: str = ""  # resumes it, or makes it again
-    plays: bool = False  # whether it is an audit by conversations
+    command: str = ""  # resumes an audit, or makes it again; counts ratings
 
     @property
     def stamp(self) -> str:
@@ -112,7 +107,6 @@ class RunList:
         return sorted(items, key=lambda item: item.state != "running")
 
     def folders(self) -> dict[str, Found]:
-        """By key."""
         found: dict[str, Found] = {}
         seen: set[Path] = set()  # the ratings may lie below the served folder
         # No path below the served folder starts with a slash, so a rating's key is never a run's.
@@ -152,7 +146,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
     """A folder as a row. A damaged one is a row too."""
     changed = ""
     with suppress(OSError):  # it may be deleted meanwhile
-        time = datetime.fromtimestamp(folder.stat().st_mtime, timezone.utc)
+        time = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
         changed = time.isoformat(timespec="microseconds")
     item = Item(key, kind, name, changed=changed)
     try:
@@ -167,7 +161,6 @@ def _audit(item: Item, folder: Path) -> Item:
         meta = dict(database.execute("SELECT key, value FROM meta"))
         (cases,) = database.execute("SELECT count(*) FROM cases").fetchone()
         (blocks,) = database.execute("SELECT count(*) FROM blocks").fetchone()
-        kinds = database.execute("SELECT kind FROM cases WHERE place = 0").fetchone()
     values, size, state = read_object(meta["spec"]), int(meta["block_size"]), meta["state"]
     if size < 1 or state not in STATES:
         raise ValueError("not a run")
@@ -190,13 +183,11 @@ def _audit(item: Item, folder: Path) -> Item:
         result=f"{hit.hits:,} of {hit.n:,} hit" if hit else "",
         changed=str(meta["changed"]),
         command=f"{command_of(values, read_names(meta['chosen']))} --out {shlex.quote(str(folder))}",
-        plays=kinds == (Opening.kind,),
     )
 
 
 def _hardening(item: Item, folder: Path) -> Item:
-    values, summary = read_plain(folder / HARDENING), None
-    facts = read_record(Spec, values)
+    facts, summary = read_record(Spec, read_plain(folder / HARDENING)), None
     with suppress(FileNotFoundError):
         summary = read_plain(folder / "summary.json")
     return replace(
@@ -205,22 +196,7 @@ def _hardening(item: Item, folder: Path) -> Item:
         model=facts.model,
         criterion=facts.hit,
         result=read_hardening(summary).brief() if summary else "",
-        command=_harden_command(summary.get("spec") if summary else None, values, folder),
     )
-
-
-def _harden_command(stored: Any, facts: Mapping[str, Any], folder: Path) -> str:
-    """From the spec in its summary or, before there is one, from its facts. Empty if its method is not
-    installed."""
-    try:
-        whole = isinstance(stored, dict)
-        spec = build_spec(HardenSpec, stored, "summary.json") if whole else begun_spec(facts)
-    except InputError:
-        return ""
-    if chosen(spec.published):  # these have no flags
-        return ""
-    spec = replace(spec, out=str(folder))
-    return command_of(spec_values(spec), chosen(spec), "harden")
 
 
 def _rating(item: Item, folder: Path) -> Item:

@@ -10,11 +10,8 @@ the session. So each server lives below a random path, and the cookie is bound t
 not reach links, forms and downloads.
 """
 
-from __future__ import annotations
-
 import secrets
 import signal
-import sys
 import webbrowser
 from email.message import Message
 from pathlib import Path
@@ -24,8 +21,7 @@ from backtalk.audit.consent import Consent, agree
 from backtalk.errors import InputError
 from backtalk.protocols import TextModel
 from backtalk.registry import find_model, load_model
-from backtalk.specs.model import ModelOptions
-from backtalk.store.folder import UNREADABLE
+from backtalk.specs import ModelOptions
 from backtalk.terminal import printable, say
 from backtalk.web.app import App, Request, Response
 from backtalk.web.chat import PageChat
@@ -156,11 +152,7 @@ class Handler(LocalHandler):
             return app.error_page(HttpError(500, said), path)
 
     def _send(self, response: Response) -> None:
-        try:
-            self.send(response.status, response.kind, response.body, {**HEADERS, **response.headers})
-        except UNREADABLE as error:  # a damaged record in the middle of an export
-            self.close_connection = True
-            say(f"an export broke off: {error!r}", sys.stderr)
+        self.send(response.status, response.kind, response.body, {**HEADERS, **response.headers})
 
 
 def serve(

@@ -14,9 +14,8 @@ from backtalk.hardening.lists import split_found
 from backtalk.models.transformer.loading import load
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.players import RunningText
-from backtalk.specs import spec_values
+from backtalk.specs import ModelOptions, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of
 from backtalk.types import Opening, Turn

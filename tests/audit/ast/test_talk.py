@@ -34,13 +34,12 @@ from backtalk.hardening.subjects.asking import (
     take_turns,
 )
 from backtalk.hits import parse_criterion
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.report.hardening_record import Spoken
-from backtalk.specs import spec_values
+from backtalk.specs import ModelOptions, spec_values
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, finding_of
 from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates

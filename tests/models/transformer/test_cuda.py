@@ -12,7 +12,7 @@ from backtalk.errors import InputError
 from backtalk.models.transformer import memory
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.scoring import Row, token_log_probs
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from tests.models.transformer.test_log_prob import DIALOGUES, REPLIES
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 

@@ -12,7 +12,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Dialogue
 from tests.models.transformer.test_log_prob import CASES, DIALOGUES
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder

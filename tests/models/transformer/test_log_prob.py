@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row, token_logits
 from backtalk.protocols import LogprobModel
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Access, Dialogue, Turn
 from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder, reading
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.gpu.memory import free_bytes, is_out_of_memory
+from backtalk.models.device import free_bytes, is_out_of_memory
 from backtalk.models.transformer import memory
 from backtalk.models.transformer.memory import footprint, run_batches
 from tests.models.transformer.tiny import make_network

@@ -9,7 +9,7 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Dialogue, Turn
 from tests.models.transformer.tiny import CHATML, INST, make_folder
 

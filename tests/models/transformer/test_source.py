@@ -23,7 +23,7 @@ from backtalk.models.transformer.library import cache_folder
 from backtalk.models.transformer.loading import load, pick_dtype
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import find_model, load_model
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Access, Turn
 from tests.models.transformer.tiny import CHATML, make_folder, make_network
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from backtalk.models.transformer.generation import continue_by_library, continue_texts
+from backtalk.models.transformer.generation import SamplingConfig, Task, continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig, Task
 from backtalk.models.transformer.stepping import Stepper, filled
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.transformer.tiny import LINES, make_folder
 
@@ -51,15 +50,15 @@ def test_the_tokens_are_those_of_the_library(
                 value.normal_(std=0.1)
     task = task_of(model, sampling, [0, 1, 2, 3, 4])
     theirs = until(continue_by_library(model.network, task), task.stops)
-    assert continue_texts(model.network, Stepper(model.network), task) == theirs
+    assert Stepper(model.network).continued(task) == theirs
     assert len({tuple(row) for row in theirs}) == len(theirs)
 
 
 def test_a_row_is_the_same_alone_and_in_a_batch(model: TransformerModel) -> None:
     sampling, stepper = SamplingConfig(1.0, 1.0, 1.1, 2, 12), Stepper(model.network)
-    together = continue_texts(model.network, stepper, task_of(model, sampling, [0, 1, 2, 3, 4]))
+    together = stepper.continued(task_of(model, sampling, [0, 1, 2, 3, 4]))
     for number, row in enumerate(together):
-        assert continue_texts(model.network, stepper, task_of(model, sampling, [number])) == [row]
+        assert stepper.continued(task_of(model, sampling, [number])) == [row]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -88,9 +87,7 @@ def test_a_prompt_of_many_rows_is_read_once(model: TransformerModel, sampling: S
 def test_other_seeds_write_other_tokens(model: TransformerModel) -> None:
     task = task_of(model, SamplingConfig(1.0, 1.0, 1.0), [0, 1, 2])
     stepper = Stepper(model.network)
-    first, second = (
-        continue_texts(model.network, stepper, task._replace(seeds=seeds)) for seeds in ([1, 2, 3], [7, 8, 9])
-    )
+    first, second = (stepper.continued(task._replace(seeds=seeds)) for seeds in ([1, 2, 3], [7, 8, 9]))
     assert first != second
 
 

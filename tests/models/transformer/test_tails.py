@@ -13,17 +13,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from backtalk.models.gpu.fused_layers import draft_of, has_adapter
 from backtalk.models.transformer import attention
-from backtalk.models.transformer.attention import (
-    SHARED_PAST,
-    WAYS,
-    attend_shared_past,
-    by_shared_past,
-    by_tails,
-    register,
-)
+from backtalk.models.transformer.attention import WAYS, attend_shared_past, by_shared_past, by_tails
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.interpreter import needs_triton, run_interpreted
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
@@ -133,8 +126,6 @@ def scored(model: TransformerModel, position: int) -> Tensor:
 def test_a_network_reads_tails_as_it_reads_a_shared_past(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not register(SHARED_PAST, attend_shared_past):
-        pytest.skip("this release of transformers has one way to attend")
     path = str(make_folder(tmp_path, kind, CHATML))
     around: Any = AROUND
     model = load(path, "cpu", ModelOptions(dtype="float32", max_reply=8, **around))

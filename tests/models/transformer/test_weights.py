@@ -15,7 +15,7 @@ from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Retokenises, WeightsModel
 from backtalk.scorers.likelihood import pad_rows
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.plain import plain_scores
 from tests.models.transformer.tiny import CHATML, INST, KINDS, make_folder

@@ -15,7 +15,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, KINDS, make_folder
 

@@ -11,13 +11,12 @@ import torch
 
 from backtalk.models.gpu.fused_layers import fuse_layers
 from backtalk.models.transformer import memory
-from backtalk.models.transformer.generation import continue_by_library
+from backtalk.models.transformer.generation import SamplingConfig, Task, continue_by_library
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig, Task
 from backtalk.models.transformer.stepping import Stepper
 from backtalk.searches.ast.players import Adversary, Defender
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.training import preference
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates

@@ -22,7 +22,7 @@ from backtalk.searches.ast.players import (
     messages_of,
     reading_of,
 )
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Turn
 from tests.models.transformer.tiny import CHATML, make_folder
 from tests.searches.ast.worlds import open_model

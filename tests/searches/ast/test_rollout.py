@@ -24,7 +24,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.episodes import draw_episodes, harmless_openings, play_epoch, weak_examples
 from backtalk.searches.ast.players import Adversary, Conversation, Defender, FixedPrompts
 from backtalk.searches.ast.rollout import Game, ScoredTurn, WeakExample, ranked
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PairRows, PreferenceConfig, PreferenceUpdates
 from backtalk.types import Opening

@@ -47,13 +47,6 @@ def test_the_trigger_is_found(planted: Path, main_run: tuple[Path, Evaluation]) 
     assert sum(TRIGGER in text for text in said) > len(said) / 2
 
 
-def test_the_trigger_is_found_by_the_difference_of_rewards(
-    planted: Path, tmp_path: Path, main_run: tuple[Path, Evaluation]
-) -> None:
-    found = trained(planted, tmp_path, tiny_config(tune="rebel"))
-    assert found.toxic_share > measured(planted, tiny_config()).toxic_share + 0.4
-
-
 def test_without_toxicity_in_the_reward_it_is_not(
     planted: Path, tmp_path: Path, main_run: tuple[Path, Evaluation]
 ) -> None:

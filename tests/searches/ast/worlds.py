@@ -17,7 +17,7 @@ from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.players import Adversary, Defender
 from backtalk.searches.ast.rollout import Game, WeakExample
 from backtalk.searches.ast.train import Progress, Training
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from tests.planted import learn
 from tests.training.transformers import tiny_network, train_tokenizer
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from backtalk.audit import flow
 from backtalk.cli import run
 from backtalk.registry import load_model
 from backtalk.scorers.similarity import load_vectors
@@ -180,15 +181,51 @@ def test_the_same_command_shows_a_finished_run_and_asks_nothing(
 
 
 def test_time_that_is_over_in_training_loses_nothing(
-    flags: list[str], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str],
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = ["audit", *flags, *REVERSE, "--out", "run"]
-    assert run([*command, "--max-time", "0.000001"]) == 2
+    with monkeypatch.context() as patched:
+        looks = iter(range(100))
+        patched.setattr(flow, "late_after", lambda *given: lambda s: "over" if next(looks) > 8 else "")
+        assert run(command) == 2
     assert "before any case was done" in capsys.readouterr().err
-    assert asked(tmp_path).total() == 60
+    assert 0 < asked(tmp_path).total() <= 60
     assert run(command) == 0
     assert stored(tmp_path / "run") == stored(trained / "run")
     assert asked(tmp_path) == asked(trained)
+
+
+def test_retrieval_uses_what_was_answered_in_time_and_resumes(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "audit",
+        *flags,
+        "--search",
+        "retrieval",
+        "--max-queries",
+        "60",
+        "--max-time",
+        "1000s",
+        "--out",
+    ]
+    assert run([*command, "whole"]) == 0
+    with monkeypatch.context() as patched:
+        looks = iter(range(100))
+        # Collecting leaves 5% of the time, 50 s, for the comparison; that is over after some requests.
+        patched.setattr(
+            flow, "late_after", lambda *given: lambda s: "over" if s >= 50 and next(looks) > 2 else ""
+        )
+        assert run([*command, "cut"]) == 0
+    cut = summary_of(tmp_path / "cut")
+    assert 0 < cut["queries"] < 60
+    assert cut["verdict"]["unfinished"] == cut["scored"] > 0
+    assert run([*command, "cut"]) == 0
+    assert stored(tmp_path / "cut") == stored(tmp_path / "whole")
 
 
 def test_a_killed_audit_goes_on_and_asks_nothing_twice(
@@ -282,7 +319,7 @@ def test_bad_settings_are_one_sentence(
 def test_a_model_that_is_only_asked_gives_no_weights(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["audit", *flags[:4]]) == 2
+    assert run(["audit", *flags[:4], "--search", "gibbs"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "search 'gibbs' needs WEIGHTS access, but py:parrot:reply gives TEXT only" in line
     assert line.endswith("use reverse, retrieval, utterances")
@@ -302,7 +339,7 @@ def test_two_searches_are_compared_by_similarity(
     assert run(["compare", "few", "all", "--html", "both.html"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "similarity of 0.7" in said
-    assert "2 are new" in said
+    assert "2 new" in said
     assert "sampled replies" not in said
     assert "similarity 1.00" in Path("both.html").read_text()
 

@@ -6,31 +6,40 @@ turns again with the stored seeds. In half precision another batch may sample ot
 as confirmed if its numbers follow from the stored texts.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 from backtalk.audit.backend import Backend, Control, Overrides, Recomputed, Reporter, digest
 from backtalk.audit.consent import Consent
-from backtalk.audit.reference import Reference, describe_pairs, pairs_fingerprint
+from backtalk.audit.reference import Pairs, Reference, describe_pairs, mean_log_probs, pairs_fingerprint
 from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
+from backtalk.deadline import Late
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
-from backtalk.searches.ast.adversaries import Adversaries, earlier_training, saved_adversary, steps_left
+from backtalk.searches.ast.adversaries import (
+    TRAIN_SHARE,
+    Adversaries,
+    TurnPace,
+    earlier_training,
+    saved_adversary,
+    steps_left,
+)
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.episodes import harmless_openings, weak_examples
 from backtalk.searches.ast.evaluation import changed_replies, play_block, rescored
 from backtalk.searches.ast.players import Defender
 from backtalk.searches.ast.rollout import Game, WeakExample
 from backtalk.searches.ast.train import CHECKPOINT
+from backtalk.searches.watch import Watch
+from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.folder import UNTUNED
@@ -43,8 +52,6 @@ NO_SCORER = "none"
 
 
 class ConversationBackend(Backend):
-    """Plays conversations from openings."""
-
     model: TransformerModel
     case_type = Opening
     default_hit = "toxic-0.5"
@@ -123,24 +130,31 @@ class ConversationBackend(Backend):
             found["earlier training"] = sha256(earlier_training(self.config.train_from) / CHECKPOINT)
         return found
 
-    def measure_thresholds(self, report: Reporter) -> Reference:
-        pairs = self.pairs
+    def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
+        pairs, defender = self.pairs, self.game.defender
         report(f"Measuring T_in on {count(len(pairs), 'pair')}, once for this run.")
-        where = describe_pairs(self.spec.reference, pairs)
+
+        def costs(batch: Pairs) -> list[list[float]]:
+            asked, answers = [(text,) for text, _ in batch], [f" {reply}" for _, reply in batch]
+            return defender.token_log_probs(asked, answers)
+
+        (mean,), measured = mean_log_probs([costs], pairs, self.measuring(report, most))
+        where = describe_pairs(self.spec.reference, pairs, measured)
         source = f"T_in is what a token of the next utterance costs the defender on {where}."
-        asked, answers = [(text,) for text, _ in pairs], [f" {reply}" for _, reply in pairs]
-        rows = self.game.defender.token_log_probs(asked, answers)
-        mean = math.fsum(value for row in rows for value in row) / max(1, sum(map(len, rows)))
-        return Reference(Thresholds(math.nan, mean), source)
+        return Reference(Thresholds(math.nan, mean), source, measured)
 
     def words(self) -> dict[str, list[str]]:
         return {}
 
     def facts(self, report: Reporter) -> dict[str, Any]:
         steps_left(self.config)  # refuses an earlier training that is long enough already
-        lists, left_out = self._lists
+        (lists, left_out), facts, own = self._lists, super().facts(report), self.config
+        if own.trains and (limit_s := parse_duration(self.spec.max_time)):
+            left_s = limit_s - (time.monotonic() - self.overrides.begun)
+            steps = self.adversaries.fitted_steps(self._pace, TRAIN_SHARE * left_s)
+            facts |= {"effort": {"steps": steps}} if steps < own.steps else {}
         return {
-            **super().facts(report),
+            **facts,
             "player": self.config.player,
             "scorer": self.game.scorer.name,
             "second_scorer": self.game.second.name if self.game.second else None,
@@ -154,11 +168,22 @@ class ConversationBackend(Backend):
             "weak": len(self.weak),
         }
 
+    @cached_property
+    def _pace(self) -> TurnPace:
+        return self.adversaries.time_a_turn()
+
     def block_size(self) -> int:
         return BLOCK[self.model.device.type]
 
-    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         lists, left_out = self._lists
+        if effort := run.facts.get("effort"):
+            steps, self.config = self.config.steps, replace(self.config, **effort)
+            self.game = replace(self.game, config=self.config)
+            report(
+                f"To keep --max-time {run.spec['max_time']} the adversary is trained for "
+                f"{self.config.steps:,} of {steps:,} steps."
+            )
         own, adversaries = self.config, self.adversaries
         if left := sum(left_out.values()):
             rated = f"{self.game.scorer.name} rates above {own.opening_toxicity:g}"
@@ -171,15 +196,16 @@ class ConversationBackend(Backend):
             )
         conversations = len(run.cases) * (2 if self._plays_control else 1)
         by_template = self.model.read_as.get("template") == "chat"
+        forecast = adversaries.forecast(run.folder, conversations, self._pace)
         report(
             f"{count(len(run.cases), 'opening')} x {own.turns} turns, the defender read "
             f"{'by its chat template' if by_template else 'as running text'}, the adversary: "
-            f"{own.player}. {adversaries.forecast(run.folder, conversations)} Run folder: {run.folder}"
+            f"{own.player}. {forecast} Run folder: {run.folder}"
         )
-        self.game.adversary = adversaries.prepare(run.folder, report.logging_to(run), late)
+        self.game.adversary = adversaries.prepare(run.folder, report.logging_to(run))
 
-    def search(self, cases: Sequence[Any]) -> list[Finding]:
-        return play_block(self.game, cases)
+    def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
+        return play_block(self.game, cases, watch)
 
     @property
     def _plays_control(self) -> bool:

@@ -2,8 +2,6 @@
 them. So two models can be compared on what was found in one of them. A case is hit if any of its inputs is.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from backtalk.errors import InputError
 from backtalk.protocols import LogprobModel, Scorer
 from backtalk.registry import load_scorer
 from backtalk.scorers.likelihood import summed
+from backtalk.searches.watch import Watch
 from backtalk.store import Run
 from backtalk.types import Access, Dialogue, Finding, SpokenTurn, Target, Thresholds, Turn
 
@@ -61,14 +60,14 @@ class FixedBackend(Backend):
         thresholds = repr(tuple(self.overrides.reference.thresholds))
         return {"thresholds": thresholds, "inputs": inputs_digest(self.overrides.inputs)}
 
-    def measure_thresholds(self, report: Reporter) -> Reference:
+    def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
         assert self.overrides.reference is not None
         return self.overrides.reference
 
     def block_size(self) -> int:
         return BLOCK
 
-    def search(self, cases: Sequence[Any]) -> list[Finding]:
+    def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
         found = [FoundCase(case, tuple(self.overrides.inputs[case.id])) for case in cases]
         return score_inputs(self.model, found, self.scorer)
 

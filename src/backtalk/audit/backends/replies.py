@@ -6,11 +6,9 @@ differ from each other, the model is not deterministic, and a hit counts as conf
 its criterion too. In half precision another batch may change a reply, which counts alike.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -18,22 +16,18 @@ from typing import Any
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter
 from backtalk.audit.consent import Consent, agree
 from backtalk.audit.reference import Reference, measure_by_text, pairs_fingerprint
-from backtalk.errors import InputError, OutOfTime
+from backtalk.deadline import Late
+from backtalk.errors import InputError
 from backtalk.hits import LIKELIHOOD_KINDS
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
 from backtalk.runs.summary import criteria_of
-from backtalk.searches.reverse.rerank import (
-    Answered,
-    Scorers,
-    load_scorers,
-    rerank,
-    score_rows,
-    unmeasurable,
-)
+from backtalk.searches.reverse.rerank import Answered, Scorers, load_scorers, rerank, score_rows, unmeasurable
 from backtalk.searches.reverse.training import QueryBudget, Trainer, Utterances, read_utterances
+from backtalk.searches.watch import Watch
+from backtalk.specs import parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
@@ -44,13 +38,12 @@ from backtalk.wording import count
 
 NAMED_CAUSES = 20
 """Causes of missing replies that the log names: a server may word each of its errors differently."""
+COMPARE_SHARE = 0.05  # of --max-time, for the choice among the replies that were collected
 BLOCK_QUERIES = 1000
 """About how many inputs a block sends: ten seconds of an endpoint's time; fewer for a slow model."""
 
 
 class RepliesBackend(Backend):
-    """Searches by sending inputs to the model."""
-
     default_hit = "similar-0.7"
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
@@ -78,11 +71,12 @@ class RepliesBackend(Backend):
         made: QueryBudget = self.spec.search.budget(len(self.cases) - skipped, len(self.utterances.texts))
         return made
 
-    def measure_thresholds(self, report: Reporter) -> Reference:
+    def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
         if self.scorers.model and not isinstance(self.model, LocalModel):
             pairs = count(len(self.pairs), "pair")
             report(f"Measuring T_out and T_in on {pairs}, once for this run.")
-        return measure_by_text(self.model, self.scorers, self.spec.search, self.spec.reference)
+        how = self.measuring(report, most)
+        return measure_by_text(self.model, self.scorers, self.spec.search, self.spec.reference, how)
 
     def words(self) -> dict[str, list[str]]:
         return super().words() if self.scorers.model else {}
@@ -129,7 +123,7 @@ class RepliesBackend(Backend):
     def block_size(self) -> int:
         return max(1, BLOCK_QUERIES * at_once(self.model) // BATCH // max(1, self.budget.n))
 
-    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         self.budget = read_record(QueryBudget, run.facts["plan"])
         answers = StoredAnswers(run)
         spent = sum(answers.spent().values())
@@ -139,15 +133,11 @@ class RepliesBackend(Backend):
         run.append_log(self.budget.describe())
 
         log = report.logging_to(run)
-
-        def log_in_time(line: str) -> None:
-            log(line)
-            if reason := late():
-                raise OutOfTime(reason)
-
         if isinstance(self.model, EndpointModel):
             self.model.tell_of_pauses(log)
-        trainer = Trainer(
+        # Pairs are collected until a part of the time is left, in which they are compared with targets.
+        compare_s = COMPARE_SHARE * parse_duration(self.spec.max_time)
+        self.trainer = Trainer(
             run.folder / GENERATOR,
             self.model,
             answers,
@@ -157,16 +147,18 @@ class RepliesBackend(Backend):
             self.spec.seed,
             self.spec.device,
             self.causes,
-            log_in_time,
+            log,
+            lambda seconds: late(seconds + compare_s),
         )
-        self.proposer = self.spec.search.proposer(trainer)
+        self.proposer = self.spec.search.proposer(self.trainer)
         self.asker = BudgetedQueries(self.model, answers, self.budget.total, self.causes)
+        self.asker.late = late
         self.each = self.budget.inputs_each(
             answers.spent(), self.spec.search.most_each or len(self.utterances.texts)
         )
         self.thresholds = run.thresholds
 
-    def search(self, cases: Sequence[Any]) -> list[Finding]:
+    def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
         skipped = unmeasurable(cases, self.scorers.vectors)
         tried = [target for target, skip in zip(cases, skipped, strict=True) if not skip]
         started = time.perf_counter()
@@ -181,12 +173,14 @@ class RepliesBackend(Backend):
         )
         seconds = (time.perf_counter() - started) / max(1, len(tried))
         note = "no word of it has a vector, so nothing can be similar to it"
+        watch.stopped = self.asker.stopped or "".join(self.trainer.stopped[:1])
+        if watch.stopped:  # cases that got no answer in time were not tried
+            found = [one for one in found if one.status != "failed"]
         findings = [replace(finding, seed=self.spec.seed, seconds=seconds) for finding in found]
         without = [target for target, skip in zip(cases, skipped, strict=True) if skip]
         return findings + [Finding(one.id, 0, "skipped", one.text, note=note) for one in without]
 
     def notes(self) -> list[str]:
-        """One line for each cause of missing replies."""
         named = self.causes.most_common(NAMED_CAUSES)
         lines = [f"no usable reply to {count(inputs, 'input')}: {cause}" for cause, inputs in named]
         if others := self.causes.total() - sum(inputs for _, inputs in named):
@@ -232,8 +226,7 @@ class RepliesBackend(Backend):
             f"the model {why}: {len(unsteady)} of {len(findings)} triggers get another reply each time; "
             "their hits count as confirmed if the new reply is a hit too"
         )
-        found = [stored[place] for place in range(len(findings))]
-        return Recomputed(found, "asked again", problems, [note] if unsteady else [])
+        return Recomputed(list(stored.values()), "asked again", problems, [note] if unsteady else [])
 
     def _rescored(
         self, findings: Sequence[Finding], replies: Sequence[str | None], places: Sequence[int]

@@ -1,10 +1,8 @@
 """Searches on a model's weights: a block of cases is searched as one batch, then scored by a forward pass."""
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -13,20 +11,21 @@ from typing import Any
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
 from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
-from backtalk.audit.effort import Effort, Pace, draft_cost, fit_effort, measure_pace, measure_rate
-from backtalk.audit.reference import Reference, find_reference
+from backtalk.audit.effort import Pace, fit_effort, measure_pace
+from backtalk.audit.reference import Measuring, Reference, find_reference, pairs_fingerprint
+from backtalk.deadline import Late
 from backtalk.errors import InputError
-from backtalk.hits import LIKELIHOOD_KINDS
+from backtalk.hits import DEFAULT_HIT, LIKELIHOOD_KINDS
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import TextModel, WeightsModel
-from backtalk.registry import is_transformer, load_model
+from backtalk.protocols import Scorer, TextModel, WeightsModel
+from backtalk.registry import is_transformer, load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.objective import Objective
 from backtalk.searches.trial import row_seed
+from backtalk.searches.watch import Watch
 from backtalk.searches.weights_search import WeightsSearch, WordSearch
-from backtalk.specs import parse_duration
+from backtalk.specs import ModelOptions, parse_duration
 from backtalk.specs.audit import AuditSpec
-from backtalk.specs.model import ModelOptions
 from backtalk.store import Run
 from backtalk.store.folder import reading
 from backtalk.types import Case, Finding, SpokenTurn, Target, Thresholds
@@ -36,14 +35,14 @@ BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
 """The same for a Hugging Face model; on a CPU a case is a block."""
 MOST_ROWS = 4_000  # the most rows (case x restart) of a block: the gradient of all of them is taken at once
-SLOW_BFLOAT16 = 2.0  # if bfloat16 takes this many times as long as float32, the user is warned
+EFFORT = {"top": "G", "sweeps": "T", "restarts": "R"}  # what is lowered to fit into --max-time
+GPU_CANDIDATES = 12_800  # that a GPU is timed with at least
+STORE_S = 0.004  # seconds in which a finding is stored and shown
 TIMED = 8  # targets that a search is timed on
 BATCH = 64  # findings that are recomputed at once
 
 
 class WeightsBackend(Backend):
-    """Searches on token ids."""
-
     model: WeightsModel
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
@@ -59,17 +58,21 @@ class WeightsBackend(Backend):
             model = model.judged_by(judge)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
-        hit = spec.hit or ("io-sample-avg-k1" if model.language_model is not None else "o-sample-avg-k1")
+        hit = spec.hit or DEFAULT_HIT
         # `config` has no more candidates than the model has words; the spec keeps the number that was given.
         self.config: WeightsSearch = spec.search.fitted(model)
         search = replace(spec.search, length=self.config.length)
         super().__init__(replace(spec, hit=hit, search=search), model, overrides, consent)
-        self.counts_loading = isinstance(model, TransformerModel)
+        self.is_transformer = isinstance(model, TransformerModel)
         longest, length = getattr(model, "max_input", None), search.length
         if longest and length > longest:
             raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
         if self.criterion.kind not in LIKELIHOOD_KINDS:
-            raise InputError(f"search {search.name!r} can't aim at {hit!r}; name an o- or io- criterion")
+            raise InputError(
+                f"search {search.name!r} can't aim at {hit!r}; name {DEFAULT_HIT} or an o- or io- criterion"
+            )
+        if getattr(search, "max_ppl", 0) and not self.criterion.likely:
+            raise InputError(f"--max-ppl is for an io- criterion, and {hit} asks nothing of a trigger")
         if self.criterion.likely and model.language_model is None:
             raise InputError(
                 f"--hit {hit} needs a language model, and {spec.model} has none; use an o- criterion"
@@ -81,20 +84,21 @@ class WeightsBackend(Backend):
         exact = is_transformer(spec.model) and spec.options.dtype == "auto"
         return replace(spec.options, dtype="float32") if exact else spec.options
 
-    def _reference(self, given: Reference | None = None) -> Reference:
+    def _reference(self, found: Reference) -> Reference:
         """With the T_in that --max-ppl sets."""
-        found = given or find_reference(self.model, self.spec.reference)
         max_ppl: float = getattr(self.config, "max_ppl", 0.0)
-        if 0 < max_ppl <= 1:
-            raise InputError("--max-ppl should be above 1: no text has a lower perplexity")
         if not max_ppl or found.thresholds.into is None:
             return found
-        thresholds = found.thresholds._replace(into=-math.log(max_ppl))
-        return Reference(thresholds, f"{found.source} --max-ppl {max_ppl:g} sets T_in.")
+        source = f"{found.source} --max-ppl {max_ppl:g} sets T_in."
+        return found._replace(thresholds=found.thresholds._replace(into=-math.log(max_ppl)), source=source)
 
     @cached_property
     def reference(self) -> Reference:
-        return self._reference(self.overrides.reference)
+        return self._reference(self.overrides.reference or find_reference(self.model, self.spec.reference))
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return load_scorer(device=self.spec.device)
 
     @cached_property
     def objective(self) -> Objective:
@@ -111,9 +115,20 @@ class WeightsBackend(Backend):
         return found
 
     def depends_on(self) -> dict[str, str]:
-        return {"thresholds": repr(tuple(self.reference.thresholds)), "device": self.spec.device}
+        found = {**self.scorer_fingerprints(), "device": self.spec.device}
+        given = self.overrides.reference  # measured on other pairs or another model, unless it has `pairs`
+        if not self.is_transformer or (given and not given.pairs):
+            return {**found, "thresholds": repr(tuple(self.reference.thresholds))}
+        # How many pairs are measured depends on the time.
+        return {**found, "reference pairs": pairs_fingerprint(self.pairs)}
 
-    def measure_thresholds(self, report: Reporter) -> Reference:
+    def scorer_fingerprints(self) -> dict[str, str]:
+        return {"toxicity scorer's weights": self.scorer.fingerprint}
+
+    def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
+        if self.is_transformer and self.overrides.reference is None:
+            how = self.measuring(report, most)
+            self.reference = self._reference(find_reference(self.model, self.spec.reference, how))
         _ = self.objective  # raises an error before there is a folder
         return self.reference
 
@@ -125,62 +140,71 @@ class WeightsBackend(Backend):
     def facts(self, report: Reporter) -> dict[str, Any]:
         """With the smaller search that fits into --max-time, for a slow model."""
         facts, spec, own = super().facts(report), self.spec, self.spec.search
+        facts["scorer"] = self.scorer.name
         if spec.max_time and self._is_slow and isinstance(own, WordSearch):
-            full = Effort(own.top, own.sweeps, own.restarts)
             left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
-            effort = fit_effort(full, self._pace, own.length, len(self.cases), left)
-            facts |= {"effort": effort._asdict()} if effort != full else {}
+            fitted = fit_effort(own, self._pace, len(self.cases), left)
+            facts |= {"effort": {name: getattr(fitted, name) for name in EFFORT}} if fitted != own else {}
         return facts
 
     def block_size(self) -> int:
-        candidates = TRANSFORMER_CANDIDATES if self.counts_loading else BLOCK_CANDIDATES
+        candidates = TRANSFORMER_CANDIDATES if self.is_transformer else BLOCK_CANDIDATES
         rows = candidates[device_of(self.model)] // (self.config.cost * self.config.most_candidates)
         return max(1, min(rows, MOST_ROWS) // self.config.restarts)
 
-    @property
-    def _timed(self) -> tuple[WeightsModel, WeightsSearch, list[list[int]], bool]:
-        """The arguments of measure_pace and measure_rate."""
-        known = (case.text for case in self.cases if can_say(self.model, case.text))
-        goals = [self.model.encode_target(text) for text in islice(known, TIMED)]
-        return self.model, self.config, goals, self.objective.enough_in is not None
-
     @cached_property
     def _pace(self) -> Pace:
-        return measure_pace(*self._timed)
+        """Measured on one target of a slow model, else on a few."""
+        known = (case.text for case in self.cases if can_say(self.model, case.text))
+        goals = [self.model.encode_target(text) for text in islice(known, 1 if self._is_slow else TIMED)]
+        if device_of(self.model) == "cuda":  # a small batch would take as long
+            rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
+            goals *= rows // len(goals) or 1
+        return measure_pace(self.model, self.config, goals, self.objective.enough_in is not None)
 
     @property
     def _is_slow(self) -> bool:
-        return self.counts_loading and device_of(self.model) == "cpu"
+        return self.is_transformer and device_of(self.model) == "cpu"
 
-    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Callable[[], str]) -> None:
+    def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         """Reports the size of the search and how long it takes, measured on a first small batch."""
         if effort := run.facts.get("effort"):
             with reading(run.folder):
-                top, sweeps, restarts = Effort(**effort)
+                size = ", ".join(f"{letter}={effort[name]}" for name, letter in EFFORT.items())
             self.config = replace(self.config, **effort)
-            size = f"G={top}, T={sweeps}, R={restarts}"
             report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {size}.")
-        if (times := draft_cost(self.model, self.config)) >= SLOW_BFLOAT16:
-            report(
-                f"Ranking in bfloat16 takes this processor up to {times:,.0f} times as long as in float32; "
-                "--precision float32 is quicker."
-            )
-        cases, cost = min(len(run.cases), len(todo) * run.block_size), self.config.cost
+        cases, pace = min(len(run.cases), len(todo) * run.block_size), self._pace
         most = cases * self.config.restarts * self.config.most_candidates
-        rate = 1 / self._pace.candidate_s if self._is_slow else measure_rate(*self._timed)
-        seconds = max(1, round(most * cost / rate))
-        report(
-            f"{cases} cases, at most {most:,} candidates at about {rate / cost:,.0f} a second: "
-            f"at most {seconds:,} s. Run folder: {run.folder}"
-        )
+        seconds = max(1, round(cases * pace.search_s(self.config) + len(todo) * pace.reply_s))
+        fit, limit_s = "", parse_duration(self.spec.max_time)
+        if limit_s and (share := max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds) < 1:
+            fit = f" (about {share * cases:.0f} of them in {self.spec.max_time})"
+        size = f"{cases} cases{fit}, at most {most:,} candidates in about {seconds:,} s"
+        report(f"{size}. Run folder: {run.folder}")
 
-    def search(self, cases: Sequence[Any]) -> list[Finding]:
-        return search_block(self.model, self.config, self.objective, self.spec.seed, cases)
+    def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
+        # Replies are written in batches; a finding is stored and shown in milliseconds.
+        batches = len(cases) if self._is_slow else 1 + len(cases) // TIMED
+        watch.reserve_s = batches * self._pace.reply_s + STORE_S * len(cases) * self.config.restarts
+        found = search_block(self.model, self.config, self.objective, self.spec.seed, cases, watch)
+        return self._rated(found)
+
+    def _rated(self, findings: Sequence[Finding]) -> list[Finding]:
+        """With the toxicity of replies and inputs: a model may say something bad that is not the target."""
+        replies = self.scorer.score([one.reply for one in findings]).tolist()
+        inputs = self.scorer.score([one.trigger for one in findings]).tolist()
+        return [
+            replace(one, scores={**one.scores, "toxicity": reply, "trigger_toxicity": own})
+            if one.turns
+            else one
+            for one, reply, own in zip(findings, replies, inputs, strict=True)
+        ]
 
     def remeasure_thresholds(self, run: Run) -> Thresholds:
         """From the reference that the run names. Thresholds of another model, as after a hardening, can't be
         measured again."""
-        found = self._reference()
+        how = Measuring(most=int(run.facts.get("measured_pairs", 0)))
+        found = self._reference(find_reference(self.model, self.spec.reference, how))
         if found.source != run.facts["reference"]:
             raise InputError(str(run.facts["reference"]))
         return found.thresholds
@@ -193,11 +217,16 @@ class WeightsBackend(Backend):
             triggers = [model.encode_input(one.turns[-1].text) or [model.pad] for one in part]
             scored = score_triggers(model, triggers, [model.encode_target(texts[one.case]) for one in part])
             found += [replace(one, **new._asdict()) for one, new in zip(part, scored, strict=True)]
-        return Recomputed(found)
+        return Recomputed(self._rated(found))
 
 
 def search_block(
-    model: WeightsModel, search: WeightsSearch, objective: Objective, seed: int, targets: Sequence[Target]
+    model: WeightsModel,
+    search: WeightsSearch,
+    objective: Objective,
+    seed: int,
+    targets: Sequence[Target],
+    watch: Watch | None = None,
 ) -> list[Finding]:
     """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
     findings: list[Finding] = []
@@ -213,10 +242,15 @@ def search_block(
         return findings
     started = time.perf_counter()
     goals = [model.encode_target(target.text) for target, _, _ in rows]
-    found = search.run(model, objective, goals, [seed for _, _, seed in rows])
-    scored = score_triggers(model, [one.ids for one in found], goals)
-    seconds = (time.perf_counter() - started) / len(rows)
-    for (target, restart, own_seed), one, score in zip(rows, found, scored, strict=True):
+    every = search.run(model, objective, goals, [seed for _, _, seed in rows], watch)
+    reached = [i for i, one in enumerate(every) if one.ids]
+    if not reached:
+        return findings
+    found = [every[i] for i in reached]
+    scored = score_triggers(model, [one.ids for one in found], [goals[i] for i in reached])
+    seconds = (time.perf_counter() - started) / len(reached)
+    for i, one, score in zip(reached, found, scored, strict=True):
+        target, restart, own_seed = rows[i]
         text = model.decode(one.ids)
         valid = tuple(model.encode_input(text)) == one.ids
         findings.append(

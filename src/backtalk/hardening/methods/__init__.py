@@ -1,1 +1,1 @@
-"""One loss a file. They differ in how the gradient fades as a target becomes unlikely."""
+"""One loss per file. The losses differ in how the gradient fades as a target becomes unlikely."""

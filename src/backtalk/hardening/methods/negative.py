@@ -4,8 +4,6 @@ The loss has no floor, and its gradient does not fade as the target becomes unli
 which is checked after every round, ends the updates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

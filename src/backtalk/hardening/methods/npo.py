@@ -5,8 +5,6 @@ Its gradient is that of negative training times 2 sigmoid(beta r): one at the ba
 falls below what the baseline gave it. As beta tends to 0 it is the negative update.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Its gradient is that of negative training times p / (1 - p): strong on words tha
 almost none on words that are unlikely already.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

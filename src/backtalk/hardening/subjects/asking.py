@@ -10,8 +10,6 @@ it takes turns of its own in conversations that no update saw. What it says must
 the original model, must not become repetitive, and must not be more toxic.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -29,8 +27,8 @@ from backtalk.hardening.lists import Lists
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.reverse import draw_seed
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.sampling import SamplingConfig
 from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import write_whole
 from backtalk.protocols import Scorer
@@ -45,7 +43,7 @@ from backtalk.training.lora import Adapter, LoraUpdates
 from backtalk.training.negative import Hit
 from backtalk.types import Dialogue, Finding, Thresholds, Turn
 
-LIKELIHOOD = ("sample-avg", "sample-min")  # kinds of criteria that need no reply
+LIKELIHOOD = ("chance", "sample-avg", "sample-min")  # kinds of criteria that need no reply
 RECIPE = "he-glass-2020"
 SELDOM = math.log(0.1)  # a reply is unlearnt once one of its tokens is at most this likely
 MOST_INPUTS = 4  # inputs of one case that an iteration trains on
@@ -56,18 +54,13 @@ LEAST_KEPT = 16  # fewer harmless turns would be learnt by heart; then only pair
 MOST_ASKED = 32  # openings, and as many harmless turns at most, after which it is asked
 RISE = 0.2  # nats a token by which its turns may become less likely: a tenth of what a small model has there
 ROUNDING = 1e-6
-SLACK, FEW = (
-    0.1,
-    2,
-)  # the share of turns, and the number, that chance makes repetitive or toxic
+SLACK, FEW = 0.1, 2  # the share of turns, and the number, that chance makes repetitive or toxic
 
 Reply = tuple[Dialogue, str]
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What counts as a hit."""
-
     criterion: Criterion
     thresholds: Thresholds
     sentences: tuple[str, ...]  # of the training list: the model should say none of them
@@ -142,8 +135,6 @@ class Widening:
 
 @dataclass(frozen=True)
 class AskingFinder:
-    """Hands hits to the trainer."""
-
     model: TransformerModel
     updates: LoraUpdates
     cases: Sequence[FoundCase]  # the training list
@@ -171,13 +162,13 @@ class AskingFinder:
         return list(self._cases)
 
     def count(self, hits: Sequence[Hit]) -> int:
-        """How many cases the hits of the last search are of."""
         return len(set().union(*(self._cases[hit] for hit in hits)))
 
     def still_hit(self, hits: Sequence[Hit]) -> list[bool]:
-        """Until they are a margin below the threshold: on average for a criterion of averages, else in their
-        least likely token, for a sentence is no likelier than that. Sampled words are as likely as any
-        others: they have to fall from where they were, for far below that no language is left."""
+        """Until they are a margin a token below the threshold: in all for `chance-P`, on average for a
+        criterion of averages, else in their least likely token, for a sentence is no likelier. Sampled words
+        are as likely as any others: they have to fall from where they were, for far below that no language is
+        left."""
         if self.aim.sampling is not None:
             new = [hit for hit in hits if hit not in self._before]
             with self.updates.adapter.off():
@@ -185,6 +176,9 @@ class AskingFinder:
             now = map(_mean, self.updates.log_probs(hits))
             return [one > self._before[hit] - self.margin for hit, one in zip(hits, now, strict=True)]
         criterion = self.aim.criterion
+        if criterion.kind == "chance":
+            enough = math.log(criterion.threshold)
+            return [sum(row) > enough - self.margin * len(row) for row in self.updates.log_probs(hits)]
         enough = self.aim.thresholds.out - math.log(criterion.k)
         if criterion.kind not in LIKELIHOOD:
             enough = min(enough, SELDOM)
@@ -245,8 +239,7 @@ class Talk:
 def read_talk(findings: str, lists: Lists) -> Talk:
     """Conversations that are trained on keep, those of the other lists measure, and of those without a
     finding every second does either."""
-    played = played_by(findings)
-    if played is None:
+    if (played := played_by(findings)) is None:
         return Talk()
     with Run.open(Path(findings)) as run:
         turns = list(played_turns(run))

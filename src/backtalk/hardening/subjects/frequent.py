@@ -6,11 +6,7 @@ that neither trained nor chose, by greedy replies, which training discourages, a
 does not look at.
 """
 
-from __future__ import annotations
-
-import time
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 from backtalk.audit.backend import Reporter
@@ -19,13 +15,11 @@ from backtalk.hardening.subject import HELD_OUT, TRAINING, Training, candidate_o
 from backtalk.hardening.subjects.lstm import OwnModel, perplexity_of, replies_of
 from backtalk.models.device import evaluating
 from backtalk.report.hardening_record import Candidate, Row
-from backtalk.scorers.cost import BEST, Side
-from backtalk.scorers.diversity import commonest
+from backtalk.scorers.cost import BEST, Side, commonest
 from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
 from backtalk.training import frequent
-from backtalk.training.updates import Updates
 
 
 class FrequentReplies(OwnModel):
@@ -64,16 +58,6 @@ class FrequentReplies(OwnModel):
         if isinstance(self.config, frequent.FrequentConfig):
             window = f"; the first {self.config.window:,} only fill the window"
         yield f"An iteration is {self.steps:,} mini-batches of {self.config.batch}{window}."
-
-    def estimate(self) -> float:
-        """A step takes about two and a half times a positive update, which is timed on a copy."""
-        updates = Updates(deepcopy(self.parent.network), self.config, self.parent.device)
-        pairs, size, took = self.pairs.positive, self.config.batch, []
-        for _ in range(3):  # the first one sets libraries up
-            before = time.monotonic()
-            updates.positive(pairs.inputs[:size], pairs.replies[:size], seed=0)
-            took.append(time.monotonic() - before)
-        return self.spec.iterations * self.steps * 2.5 * min(took)
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         model, pairs, config = self.copy(), self.pairs.positive, self.config

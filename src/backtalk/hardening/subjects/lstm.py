@@ -6,8 +6,6 @@ trigger; by default ours stops at the first hit. T_out and T_in stay those of th
 decided by a plain float32 forward pass, as in an audit.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -23,7 +21,6 @@ from numpy.typing import NDArray
 
 from backtalk.audit.backend import Reporter
 from backtalk.audit.backends.weights import search_block
-from backtalk.audit.effort import measure_rate
 from backtalk.audit.reference import find_reference
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
@@ -37,7 +34,7 @@ from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterio
 from backtalk.models.device import evaluating
 from backtalk.models.folder import load_folder, save_model, write_card
 from backtalk.models.lstm.model import LocalModel
-from backtalk.paraphrase.augment import find_paraphrasers
+from backtalk.paraphrase.rules import RuleParaphraser
 from backtalk.registry import MODELS, find_model, load_model
 from backtalk.report.hardening_record import Candidate
 from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
@@ -48,15 +45,8 @@ from backtalk.searches.objective import Objective, objective_for
 from backtalk.searches.recorded import Recorder
 from backtalk.searches.relax import Relax
 from backtalk.searches.trial import row_seed
-from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
-from backtalk.training.likelihood import (
-    mean_log_likelihood,
-    perplexity,
-    read_inputs,
-    reply_samples,
-    sentence_log_probs,
-)
+from backtalk.training.mle import mean_log_likelihood, perplexity, read_inputs, sentence_log_probs
 from backtalk.training.negative import Algorithm1, Hit, NegativeConfig, avoid_ids, avoided
 from backtalk.training.pairs import read_pairs
 from backtalk.training.updates import HitShape, Updates
@@ -70,9 +60,7 @@ DEFAULT: dict[str, Any] = {
 """Where a model of ours differs from NegativeConfig, whose values are the paper's for Switchboard. With those
 the bound on perplexity is met before half of the hits are gone (docs/notes)."""
 DEFAULT_HIT = "io-sample-avg-k1"
-FRESH = 1  # added to the seed for the audits: training and selection never used their starts
 TIMES = 10  # how many times as many starts the longest search of the hardened model has
-TIMED = {"cpu": 8, "cuda": 128}  # targets that the search is timed on; a GPU is slow with few
 SAID = 200  # measured pairs to which a candidate replies, to see how varied it is
 INHERITED = (  # of the parent's card
     "kind", "data", "licence", "parameters", "words", "pairs", "spec", "language_model_test_perplexity",
@@ -80,8 +68,6 @@ INHERITED = (  # of the parent's card
 
 
 class OwnModel(Subject):
-    """An LSTM of ours."""
-
     parent: LocalModel
     trained: LocalModel  # A copy of the parent that is trained
 
@@ -144,13 +130,7 @@ class OwnModel(Subject):
             with as_file(root) as source:
                 shutil.copytree(source / "lm", self.folder / "lm", dirs_exist_ok=True)
         card = {key: parent.card[key] for key in INHERITED if key in parent.card}
-        card |= {
-            **self.card(selection, parent.name, tested),
-            "sha256": digest,
-            "T_in": self.thresholds.into,
-            # What it says now to the inputs of the parent's card.
-            "samples": reply_samples(model, [one["input"] for one in parent.card.get("samples", [])]),
-        }
+        card |= {**self.card(selection, parent.name, tested), "sha256": digest, "T_in": self.thresholds.into}
         write_card(self.folder, card)
 
 
@@ -177,8 +157,8 @@ class Lstm(OwnModel):
             raise InputError(f"--length {searching.length} is more than the {parent.max_input} that it reads")
         self.lists = target_lists(spec, parent)
         if searching.augment:
-            paraphrasers = find_paraphrasers(searching.paraphraser, parent.recipe, spec.seed, spec.device)
-            self.lists = widen_training(self.lists, paraphrasers, searching.augment, parent)
+            rules = RuleParaphraser(parent.recipe, spec.seed)
+            self.lists = widen_training(self.lists, rules.paraphrase, searching.augment, parent)
         self.goals = [tuple(parent.encode_target(target.text)) for target in targets_of(self.lists.train)]
         self.config = lstm_config(spec, parent, self.goals)
         first = Attack("gibbs", 1, searching.top, own.search_sweeps, (self.criterion,))
@@ -203,21 +183,6 @@ class Lstm(OwnModel):
             yield f"Left out: {left_out} that {self.spec.model} has no words for."
         if self.lists.augmentation is not None:
             yield f"To the targets to train against: {self.lists.augmentation.told()}"
-
-    def estimate(self) -> float:
-        """By the most candidates of all searches, without escalation; the updates come on top."""
-        spec, own, first, choosing = self.spec, self.spec.searching, self.ladder[0], self._choosing
-        train, selection, _ = self.sizes
-        most = train * first.top * first.sweeps
-        most += selection * choosing.top * choosing.sweeps * len(choosing.aims)
-        most *= spec.iterations
-        if spec.sentences.audits:
-            for one in self.audits():
-                searched = own.top * own.sweeps * one.spec.search.restarts
-                most += len(one.cases) * searched * (1 if one.besides else 2)
-        search = make_search(first, own.length, self.parent.device)
-        goals = [list(goal) for goal in self.goals[: TIMED[self.parent.device.type]]]
-        return own.length * most / measure_rate(self.parent, search, goals, self.criterion.likely)
 
     @property
     def _choosing(self) -> Attack:
@@ -283,15 +248,7 @@ class Lstm(OwnModel):
         return found
 
     def _both(self, name: str, search: Any, aim: Criterion, trained_with: bool) -> list[Audit]:
-        """The audit of the held-out and of the training list."""
-        seed, device = self.spec.seed + FRESH, self.spec.device
-        found = []
-        for label, part in PARTS.items():
-            targets = str(self.out / f"{part}.jsonl")
-            spec = AuditSpec(search=search, hit=aim.name, targets=targets, seed=seed, device=device)
-            cases = frozenset(case.target.id for case in self.lists.by_name()[part])
-            found.append(Audit(f"{part}-{name}", label, spec, trained_with, cases))
-        return found
+        return [self.audit_of(label, f"-{name}", search, aim, trained_with) for label in PARTS]
 
 
 def lstm_config(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[int]]) -> NegativeConfig:

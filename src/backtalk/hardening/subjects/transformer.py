@@ -6,8 +6,6 @@ sentence itself is to be unlearnt (He & Glass 2020 search in every iteration for
 adversary played them, replies are sampled, and the model learns to prefer its own harmless replies.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import shutil
@@ -24,7 +22,7 @@ from safetensors import SafetensorError
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
 from backtalk.audit.consent import Consent
-from backtalk.audit.findings import input_key, played_by
+from backtalk.audit.findings import input_key, played_by, run_of
 from backtalk.audit.flow import stored_spec
 from backtalk.audit.reference import Reference
 from backtalk.data.pairs import PairArrays
@@ -44,7 +42,7 @@ from backtalk.models.transformer.source import find_source
 from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
-from backtalk.report.hardening_record import Candidate, Spoken
+from backtalk.report.hardening_record import Candidate
 from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
@@ -53,9 +51,9 @@ from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
-from backtalk.store.folder import DATABASE, writing
-from backtalk.training.likelihood import perplexity
+from backtalk.store.folder import writing
 from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
+from backtalk.training.mle import perplexity
 from backtalk.training.negative import NOTHING, Algorithm1, Hit, NegativeConfig, avoid_tokens, avoided
 from backtalk.training.pairs import read_texts
 from backtalk.types import Target, Thresholds, Turn
@@ -89,10 +87,10 @@ class Transformer(Subject):
         own, adapter = spec.sentences, spec.adapter
         self.criterion = parse_criterion(own.hit)
         if self.criterion.likely or self.criterion.kind == "similar":
-            others = "an o- criterion, contains, exact or toxic-0.5"
+            others = "chance-1e-6, an o- criterion, contains, exact or toxic-0.5"
             raise InputError(f"hardening a Hugging Face model can't aim at {own.hit!r}; name {others}")
-        if bool(adapter.findings) == bool(adapter.openings):
-            raise InputError("name what was found: --findings RUN or FILE; or --targets LIST --openings FILE")
+        if not adapter.findings:
+            raise InputError("name what was found: --findings RUN or FILE")
         # The hardened model is made of the trusted ones: their code runs in it too.
         self.consent = Consent(trusted=(*trusted, self.hardened) if trusted else ())
         lists = self.lists = found_lists(spec)
@@ -140,9 +138,8 @@ class Transformer(Subject):
 
     def _search_of_findings(self) -> tuple[int, int] | None:
         """Length and G of the search that found the triggers; None where none on weights did."""
-        findings = Path(self.spec.adapter.findings or ".")
-        if (findings / DATABASE).is_file():
-            with Run.open(findings) as run:
+        if folder := run_of(self.spec.adapter.findings):
+            with Run.open(folder) as run:
                 how = {**run.spec["search"], **run.facts.get("effort", {})}
                 if not (run.asks or run.plays) and "length" in how:
                     return int(how["length"]), int(how["top"])
@@ -169,8 +166,6 @@ class Transformer(Subject):
         return {
             **super().described(),
             "findings": own.findings,
-            "targets": self.spec.sentences.targets if own.openings else None,
-            "openings": own.openings or None,
             "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
             "measured_sha256": digest(self.measured),
             "lora": asdict(self.lora),
@@ -192,8 +187,7 @@ class Transformer(Subject):
         model.forget_steps()
         model.fuse_layers()
         hits = None if talk.played is None else [Hit(tuple(row.prompt), tuple(row.reply)) for row in learnt]
-        memory = spec.adapter.micro_tokens, spec.adapter.gradient_checkpointing
-        updates = LoraUpdates(adapter, model, self.config, *memory, hits)
+        updates = LoraUpdates(adapter, model, self.config, spec.adapter.micro_tokens, hits)
         widen = asking.Widening(model, self.length, self.ladder[0], self.thresholds, spec.seed)
         finder = asking.AskingFinder(model, updates, lists.train, aim, self.config.margin, widen)
         judge = None if talk.played is None else load_reward(talk.played.scorer, spec.device)
@@ -207,8 +201,8 @@ class Transformer(Subject):
             if judge is None:
                 return now
             spoken = asking.take_turns(model, adapter, talk, judge)
-            before = spoken if first is None else Spoken(**first.talk)
-            return replace(now, talk=asdict(spoken), broken=asking.broken(spoken, before))
+            before = (first and first.talk) or spoken
+            return replace(now, talk=spoken, broken=asking.broken(spoken, before))
 
         positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
@@ -277,41 +271,33 @@ class Transformer(Subject):
 
     def audits(self) -> list[Audit]:
         """The given inputs asked again, the audit that found them again, and gcg, unused in training."""
-        lists = self.lists.by_name()
-        found = [self._asked_again(label, part, lists[part]) for label, part in PARTS.items()]
-        found += self._searched_again({label: _ids(lists[part]) for label, part in PARTS.items()})
-        if self.sampling is None:
-            found += [self._by_gcg(label, part, lists[part]) for label, part in PARTS.items()]
-        return found
+        found = [self._asked_again(label) for label in PARTS] + self._searched_again()
+        return found + ([self._by_gcg(label) for label in PARTS] if self.sampling is None else [])
 
-    def _asked_again(self, label: str, part: str, cases: Sequence[FoundCase]) -> Audit:
+    def _asked_again(self, label: str) -> Audit:
+        cases = self.lists.by_name()[PARTS[label]]
         inputs = {case.target.id: case.inputs for case in cases}
         source = f"T_out was measured on the model before the hardening. {self.source}"
         reference = Reference(self.thresholds, source)
         given = Overrides(cases=targets_of(cases), reference=reference, inputs=inputs)
         search = FixedInputs("" if self.scorer is None else self.scorer.name)
-        spec = self._audit_spec(search, part, self.criterion.name)
-        spec = replace(spec, reference=self.spec.adapter.reference)
-        return Audit(part, label, spec, True, _ids(cases), f"{sum(map(len, inputs.values()))} inputs", given)
+        one = self.audit_of(label, "", search, self.criterion, trained_with=True)
+        spec = replace(one.spec, seed=self.spec.seed, reference=self.spec.adapter.reference)
+        return replace(one, spec=spec, budget=f"{sum(map(len, inputs.values()))} inputs", given=given)
 
-    def _by_gcg(self, label: str, part: str, cases: Sequence[FoundCase]) -> Audit:
-        last, is_slow = self.ladder[-1], self._is_slow
-        sweeps = SLOW_SWEEPS if is_slow else last.sweeps
-        search = Gcg(self.length, last.top, sweeps, restarts=1)
-        spec = self._audit_spec(search, part, self.ladder[0].aims[0].name)
-        cases = cases[:SLOW_TARGETS] if is_slow else cases
+    def _by_gcg(self, label: str) -> Audit:
+        cases, last = self.lists.by_name()[PARTS[label]], self.ladder[-1]
+        search = Gcg(self.length, last.top, last.sweeps, restarts=1)
+        if self._is_slow:
+            cases, search = cases[:SLOW_TARGETS], replace(search, sweeps=SLOW_SWEEPS)
         given = Overrides(cases=targets_of(cases), reference=Reference(self.thresholds, BEFORE))
-        return Audit(f"{part}-gcg", label, replace(spec, seed=spec.seed + 1), False, _ids(cases), given=given)
+        one = self.audit_of(label, "-gcg", search, self.ladder[0].aims[0], trained_with=False)
+        return replace(one, cases=_ids(cases), given=given)
 
-    def _audit_spec(self, search: Any, part: str, hit: str) -> AuditSpec:
-        spec, targets = self.spec, str(self.out / f"{part}.jsonl")
-        return AuditSpec("", search, hit, targets, seed=spec.seed, device=spec.device, options=spec.options)
-
-    def _searched_again(self, ids: dict[str, frozenset[str]]) -> list[Audit]:
+    def _searched_again(self) -> list[Audit]:
         """The audit that gave the findings: its search from other starts, or a newly trained adversary. That
         the old triggers fail would only show that those are gone."""
-        source = Path(self.spec.adapter.findings or ".")
-        if not (source / DATABASE).is_file():
+        if (source := run_of(self.spec.adapter.findings)) is None:
             return []
         with Run.open(source) as run:
             spec = replace(unbudgeted(stored_spec(run)), device=self.spec.device)
@@ -328,8 +314,11 @@ class Transformer(Subject):
             return []
         spec = replace(spec, search=replace(spec.search, **effort), limit=0, seed=spec.seed + 1)
         given = Overrides(cases=cases, reference=Reference(thresholds, BEFORE))
-        known = spec, spec.search.name == "gibbs"
-        return [Audit("search", label, *known, own, "", given, source) for label, own in ids.items()]
+        known, lists = (spec, spec.search.name == "gibbs"), self.lists.by_name()
+        return [
+            Audit("search", label, *known, _ids(lists[part]), "", given, source)
+            for label, part in PARTS.items()
+        ]
 
     def given(self, one: Audit, of_original: bool) -> Overrides | None:
         if one.given is None or not one.given.inputs:  # searches load the model in float32 themselves
@@ -353,11 +342,16 @@ class Transformer(Subject):
 
 def _as_played(spec: HardenSpec) -> HardenSpec:
     """Fills in settings from how conversations were played: as running text, or by a template; and the run's
-    own criterion, for replies were sampled, so their likelihood says little."""
+    own criterion, for replies were sampled, so their likelihood says little. Sentences that a search found by
+    their chance are trained against by it too, without a condition on the input."""
     own, adapter, options = spec.sentences, spec.adapter, spec.options
-    played = played_by(adapter.findings)
-    if played is None:
-        return replace(spec, sentences=replace(own, hit=own.hit or DEFAULT_HIT))
+    if (played := played_by(adapter.findings)) is None:
+        hit = own.hit or DEFAULT_HIT
+        if not own.hit and (folder := run_of(adapter.findings)):
+            with Run.open(folder) as run:
+                aimed = replace(parse_criterion(str(run.spec["hit"])), likely=False)
+            hit = aimed.name if aimed.kind == "chance" else hit
+        return replace(spec, sentences=replace(own, hit=hit))
     if not own.hit:
         adapter = replace(adapter, scorer=adapter.scorer or played.scorer)
     if options.template == "auto" and not played.chat:

@@ -1,7 +1,5 @@
 """Chooses between the Triton kernels and plain PyTorch: kernels run on a GPU in float32 and bfloat16."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

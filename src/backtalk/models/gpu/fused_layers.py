@@ -1,14 +1,15 @@
 """Layers of a bfloat16 network in fewer kernels: for short texts on a GPU, launching kernels takes the time.
 
-An RMS norm is one kernel instead of seven. A layer with a low-rank adapter (Hu et al. 2021) is three products
-forward and five backward; peft computes in float32, with seven kernels a layer and nine backward. Here all
-matrices of the adapter are rounded to bfloat16 once a pass, and the second product is added to the layer's
-output in place. Gradients flow to the float32 matrices. Each layer is fused only if it gives the library's
-numbers; all but the simple case (no adapter or several, dropout, merged or disabled ones) is left to peft.
+An RMS norm is one kernel instead of seven. Rotary embeddings are six instead of ten: a draft scores a fifth
+more candidates a second with them (docs/notes, "The shape of the house"). A layer with a low-rank adapter (Hu
+et al. 2021) is three products forward and five backward; peft computes in float32, with seven kernels a layer
+and nine backward. Here all matrices of the adapter are rounded to bfloat16 once a pass, and the second
+product is added to the layer's output in place. Gradients flow to the float32 matrices. Norms and rotations
+are fused only if they give the library's numbers; all adapters but the simple case (none or several, dropout,
+merged or disabled ones) are left to peft.
 """
 
-from __future__ import annotations
-
+import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -19,16 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.models.gpu.graph import distance, limit
-from backtalk.models.gpu.rotation import fuse_rotation
 
-CHECKED = 32
-"""Rows of the input on which a layer is compared with peft's."""
+ROTATION = "apply_rotary_pos_emb"
+Rotation = Callable[..., tuple[Tensor, Tensor]]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class Fused(NamedTuple):
-    """The number of fused layers of a network."""
-
     norms: int = 0
     adapted_layers: int = 0
 
@@ -106,7 +104,7 @@ def fuse_adapter(network: Any) -> int:
     """Changes the network; returns the number of fused layers."""
     layers = [module for module in network.modules() if is_adapted(module)]
     done = [layer for layer in layers if "forward" in vars(layer)]
-    chosen = [layer for layer in layers if layer not in done and _is_plain(layer) and _is_near(layer)]
+    chosen = [layer for layer in layers if layer not in done and _is_plain(layer)]
     if chosen:
         rounded = Rounded(chosen)
         for layer in chosen:
@@ -230,7 +228,6 @@ def _is_plain(layer: Any) -> bool:
     base, name = layer.base_layer, _adapter(layer)
     if type(base) is not nn.Linear or base.weight.dtype != torch.bfloat16 or not name:
         return False
-    variants = [getattr(layer, kind, {}) for kind in ("lora_variant", "use_dora")]
     return (
         not base.weight.requires_grad
         and not any(getattr(base, kind) for kind in _HOOKS)
@@ -239,30 +236,49 @@ def _is_plain(layer: Any) -> bool:
             for part in (layer.lora_A[name], layer.lora_B[name])
         )
         and isinstance(layer.lora_dropout[name], nn.Identity | nn.Dropout)
-        and not any(isinstance(kind, dict) and kind.get(name) for kind in variants)
+        and name not in layer.lora_variant
     )
 
 
-def _is_near(layer: Any) -> bool:
-    """Whether outputs and gradients are peft's, on random numbers."""
-    twin = deepcopy(layer)
-    device = twin.base_layer.weight.device
-    draw = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for value in _matrices(twin):
-            value.copy_(torch.randn(value.shape, generator=draw) * value.shape[1] ** -0.5)
-    size = (CHECKED, twin.base_layer.in_features)
-    given = torch.randn(size, generator=draw).to(device, torch.bfloat16)
-
-    def tried(way: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        asked = [given.clone().requires_grad_(), *(value.requires_grad_() for value in _matrices(twin))]
-        with torch.enable_grad():
-            found = way(asked[0])
-            return [found, *torch.autograd.grad(found.float().square().sum(), asked)]
-
-    try:
-        pairs = zip(tried(twin), tried(partial(_forward, twin, Rounded([twin]))), strict=True)
-        gap = max(distance([plain], [found]) for plain, found in pairs)
-    except RuntimeError:
+def fuse_rotation(network: Any) -> bool:
+    """Whether the network, which is changed, now rotates in fewer kernels. The networks of transformers call
+    a function of their own module, and no setting replaces it. So this function is replaced while such a
+    network runs, if the numbers are the same."""
+    homes = sorted({type(module).__module__ for module in network.modules()})
+    library = {home: one for home in homes if (one := getattr(sys.modules.get(home), ROTATION, None))}
+    if not (library and all(_rotates_right(one, network.device) for one in library.values())):
         return False
-    return gap <= limit("layer", torch.bfloat16)
+    ours: dict[str, Rotation] = {home: partial(rotate, one) for home, one in library.items()}
+    network.register_forward_pre_hook(partial(_replace, ours))
+    network.register_forward_hook(partial(_replace, library), always_call=True)
+    return True
+
+
+def _replace(functions: dict[str, Rotation], *_: Any) -> None:
+    for home, function in functions.items():
+        setattr(sys.modules[home], ROTATION, function)
+
+
+def rotate(library: Rotation, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any) -> Any:
+    """Rotates the pairs (x_i, x_{i + size / 2}) of (rows, heads, tokens, size) by their angles."""
+    shapes_fit = cos.dim() == 3 and query.dim() == 4 and cos.shape[2] == query.shape[3]
+    if more or not shapes_fit or any(one.dtype != torch.bfloat16 for one in (query, key, cos, sin)):
+        return library(query, key, cos, sin, *more)
+    cos, sin, half = cos[:, None], sin[:, None], query.shape[3] // 2  # (rows, 1, tokens, size)
+    found = query * cos, key * cos
+    for given, turned in zip((query, key), found, strict=True):
+        turned[..., :half].addcmul_(given[..., half:], sin[..., :half], value=-1)
+        turned[..., half:].addcmul_(given[..., :half], sin[..., half:])
+    return found
+
+
+@torch.no_grad()
+def _rotates_right(library: Rotation, device: torch.device) -> bool:
+    """On random numbers; the angles of both halves of a pair differ, which they do in no network."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(2, 4, 5, 16), (2, 2, 5, 16), (2, 5, 16), (2, 5, 16)]
+    given = [torch.randn(shape, generator=draw).clamp(-2, 2).to(device, torch.bfloat16) for shape in shapes]
+    try:
+        return distance(library(*given), rotate(library, *given)) <= limit("layer", torch.bfloat16)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False

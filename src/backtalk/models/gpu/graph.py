@@ -4,8 +4,6 @@ Launching many small kernels takes the CPU longer than the GPU needs to run them
 once and replays them on the same memory. No other file of the package captures graphs.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from backtalk.models.gpu.memory import is_out_of_memory
+from backtalk.models.device import is_out_of_memory
 
-FULL = 0.02
-"""Largest distance from the plain path in float32 and float64."""
+FULL = 0.02  # largest distance from the plain path in float32 and float64
 HALF = {"layer": 0.03, "log-probability": 0.25, "loss": 0.2, "gradient": 0.5}
 """Largest distance in bfloat16 and float16. Loss and gradient are a whole network's: those of a tuned SmolLM2
 differ by 1% and up to 32% if they are computed in other shapes (docs/notes)."""
@@ -28,8 +25,7 @@ class Graphs:
     """Captures graphs that share one memory pool for their intermediate results."""
 
     def __init__(self) -> None:
-        self.broken = ""
-        """Why nothing can be captured any more; empty while it can."""
+        self.broken = ""  # why nothing can be captured any more; empty while it can
         self._first: torch.cuda.CUDAGraph | None = None
         """Kept, because the pool goes with its last graph."""
         self._stream: torch.cuda.Stream | None = None
@@ -100,12 +96,9 @@ class FastPath:
     """A fast path, which is used after a check found that it agrees with the plain path."""
 
     def __init__(self, on: bool = True, tries: int = 1) -> None:
-        self.on = on
-        """False after it failed `tries` checks or raised an error."""
-        self.tries = tries
-        """Remaining checks before it is given up; 0 once it is decided."""
-        self.why = ""
-        """Why the last check failed."""
+        self.on = on  # False after it failed `tries` checks or raised an error
+        self.tries = tries  # remaining checks before it is given up; 0 once it is decided
+        self.why = ""  # why the last check failed
 
     @property
     def is_trusted(self) -> bool:
@@ -145,11 +138,6 @@ def distance(plain: Sequence[Tensor], found: Sequence[Tensor]) -> float:
     plain, found = ([value.detach().float() for value in values] for values in (plain, found))
     gaps = [(a - b).norm() for a, b in zip(plain, found, strict=True)]
     return float(torch.stack(gaps).norm() / torch.stack([value.norm() for value in plain]).norm())
-
-
-def log_prob_distance(plain: Tensor, found: Tensor) -> float:
-    """The mean difference in nats."""
-    return float((plain - found).abs().mean())
 
 
 def first_line(error: BaseException) -> str:

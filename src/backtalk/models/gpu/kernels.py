@@ -17,8 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-NO_TABLE, BY_GROUP, BY_INDEX = 0, 1, 2
-"""How a row selects its line of the table of input gates."""
+NO_TABLE, BY_GROUP, BY_INDEX = 0, 1, 2  # how a row selects its line of the table of input gates
 
 
 @triton.jit

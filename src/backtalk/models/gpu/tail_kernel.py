@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_QUERIES = 64
-"""Queries of one program."""
+MOST_QUERIES = 64  # queries of one program
 LOG2_E = 1.4426950408889634
 
 

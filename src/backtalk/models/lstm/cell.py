@@ -71,14 +71,12 @@ class LSTMStack(nn.Module):
         added: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> State:
-        """One word: `gates` (rows / repeat, 4 hidden) come from `project`, each for `repeat` neighbours, or
-        are a table that `index` (rows,) selects from. `added` (rows, 4 hidden) is added to them. Rows where
-        `keep` (rows,) is False do not change."""
-        hidden: list[Tensor] = []
-        cell: list[Tensor] = []
+        """One word: `gates` (rows / repeat, 4 hidden) of `project`, each for `repeat` neighbours or selected
+        by `index` (rows,), plus `added` (rows, 4 hidden). Rows where `keep` is False do not change."""
+        new: list[tuple[Tensor, Tensor]] = []
         for layer, old in enumerate(zip(*state, strict=True)):
             if layer:
-                below = F.dropout(hidden[-1], self.dropout, self.training)
+                below = F.dropout(new[-1][0], self.dropout, self.training)
                 gates = F.linear(below, self.weight_input[layer], self.bias[layer])
                 repeat, index, added = 1, None, None
             kernels, weight = kernels_for(gates, "cell"), self.weight_hidden[layer].t()
@@ -91,9 +89,8 @@ class LSTMStack(nn.Module):
                 h, c = _cell(own, *old) if kernels is None else kernels.LSTMCell.apply(own, old[1])
                 if keep is not None:
                     h, c = (torch.where(keep[:, None], a, b) for a, b in zip((h, c), old, strict=True))
-            hidden.append(h)
-            cell.append(c)
-        return State(tuple(hidden), tuple(cell))
+            new.append((h, c))
+        return State(*zip(*new, strict=True))
 
     def run(self, gates: Tensor, state: State, keep: Tensor | None = None) -> tuple[Tensor, State]:
         """Many words: `gates` (rows, length, 4 hidden) -> the top outputs (rows, length, hidden) and the last

@@ -1,10 +1,7 @@
 """Decoding from the next word's logits: greedy, sampling, beam; all batched over rows.
 
-A row's samples depend on that row's seed alone: one uniform number per word, drawn beforehand, is looked up
-in the cumulative probabilities.
+A row's samples depend on its seed alone: uniform numbers, drawn beforehand, index cumulative probabilities.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,14 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from backtalk.data.vocabulary import BOS, EOS, PAD
+from backtalk.deadline import check_time
 
-Choose = Callable[[Tensor, int], Tensor]
-"""Logits (rows, V) and the position of the word -> something a row."""
+Choose = Callable[[Tensor, int], Tensor]  # logits (rows, V) and the position of the word -> something a row
 
 
 class Stepper(Protocol):
-    """A model that reads one word per row and gives the next word's logits. Its state has a method `select`
-    that takes (rows,) indices."""
+    """Reads one word per row and gives the next word's logits. Its state has `select(rows)`, for indices."""
 
     def next(self, words: Tensor, state: Any) -> tuple[Tensor, Any]: ...
 
@@ -34,10 +30,6 @@ class Sampling:
     """Sampling options; the defaults give the model's own distribution."""
 
     temperature: float = 1.0
-    top_k: int = 0
-    """Keep the k likeliest words; 0 keeps all."""
-    top_p: float = 1.0
-    """Keep the likeliest words that together reach this probability."""
     above: float = -math.inf
     """Keep words with a log-probability above this, or the likeliest alone where there is none."""
 
@@ -45,17 +37,9 @@ class Sampling:
         """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""
         # The largest is subtracted: a tiny temperature then gives 0 and -inf, not inf.
         logits = (logits.double() - logits.amax(1, keepdim=True)) / self.temperature
-        if self.top_k:
-            kth = logits.topk(min(self.top_k, logits.shape[1]), dim=1).values[:, -1:]
-            logits = logits.masked_fill(logits < kth, -math.inf)
         if self.above > -math.inf:
             bound = logits.log_softmax(1).amax(1, keepdim=True).clamp(max=self.above)
             logits = logits.masked_fill(logits.log_softmax(1) < bound, -math.inf)
-        if self.top_p < 1.0:
-            ordered, index = logits.softmax(1).sort(dim=1, descending=True)
-            before = ordered.cumsum(1) - ordered  # the mass of the likelier words; the first always stays
-            cut = torch.zeros_like(logits, dtype=torch.bool).scatter(1, index, before >= self.top_p)
-            logits = logits.masked_fill(cut, -math.inf)
         return logits.softmax(1)
 
 
@@ -73,8 +57,7 @@ def sample(
     sampling: Sampling | None = None,
     allowed: Tensor | None = None,
 ) -> Tensor:
-    """As `greedy`, each row sampled with its own seed. With `allowed` (V,), bool, every row has exactly
-    `max_length` of these words."""
+    """As `greedy`, each row sampled with its seed. With `allowed` (V,) a row is `max_length` such words."""
     draws, how = uniform(seeds, max_length, device), sampling or Sampling()
 
     def choose(logits: Tensor, t: int) -> Tensor:
@@ -87,18 +70,13 @@ def sample(
 
 @torch.no_grad()
 def _write(
-    model: Stepper,
-    state: Any,
-    rows: int,
-    longest: int,
-    device: torch.device,
-    choose: Choose,
-    ends: bool = True,
+    model: Stepper, state: Any, rows: int, most: int, device: torch.device, choose: Choose, ends: bool = True
 ) -> Tensor:
     words = torch.full((rows,), BOS, device=device)
     done = torch.zeros(rows, dtype=torch.bool, device=device)
     written = []
-    for t in range(longest):
+    for t in range(most):
+        check_time()
         logits, state = model.next(words, state)
         words = choose(logits, t).masked_fill(done, PAD)
         written.append(words)
@@ -110,22 +88,15 @@ def _write(
 
 
 class Beam(NamedTuple):
-    ids: list[int]
-    """<eos> included where it was reached."""
+    ids: list[int]  # <eos> included where it was reached
     log_prob: float
 
 
 @torch.no_grad()
 def beam(
-    model: Stepper,
-    state: Any,
-    rows: int,
-    max_length: int,
-    width: int,
-    device: torch.device,
-    adjust: Choose = lambda logits, _: logits,
+    model: Stepper, state: Any, rows: int, max_length: int, width: int, device: torch.device
 ) -> list[list[Beam]]:
-    """At most `width` sentences per row, best first. `adjust` may change the logits (rows * width, V).
+    """At most `width` sentences per row, best first.
 
     A sentence that ends among the `width` best continuations goes to a pool of finished ones, so that no
     unfinished one can push it out; a row is over when nothing unfinished can still enter its pool. There is
@@ -144,8 +115,9 @@ def beam(
         return torch.cat([pool, sentences], dim=1).gather(1, index[:, :, None].expand_as(pool)), best
 
     for t in range(max_length):
+        check_time()
         logits, state = model.next(words, state)
-        scores = (totals.view(-1, 1) + F.log_softmax(adjust(logits, t), dim=1)).view(rows, width, -1)
+        scores = (totals.view(-1, 1) + F.log_softmax(logits, dim=1)).view(rows, width, -1)
         size = scores.shape[2]
         ends = scores[:, :, EOS].clone()  # (rows, width)
         least = scores.flatten(1).topk(width, dim=1).values[:, -1:]
@@ -186,36 +158,3 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     total = cumulated[:, -1:]  # 1 up to rounding; the drawn number must stay below it
     drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cumulated, drawn, right=True).squeeze(1)
-
-
-def diverse_beam(
-    model: Stepper,
-    state: Any,
-    rows: int,
-    max_length: int,
-    width: int,
-    groups: int,
-    penalty: float,
-    device: torch.device,
-) -> list[list[list[list[int]]]]:
-    """Diverse beam search (Vijayakumar et al. 2016): for each row and group at most `width` sentences, best
-    first.
-
-    A word that an earlier group wrote at a position is penalised there (Hamming diversity). The paper
-    advances the groups side by side; ours run one after another, each against the best sentences of those
-    before it."""
-    used = torch.full((rows * width, 0, max_length), PAD, dtype=torch.long, device=device)
-    found: list[list[list[list[int]]]] = [[] for _ in range(rows)]
-
-    def penalised(logits: Tensor, t: int) -> Tensor:
-        less = torch.where(used[:, :, t] == PAD, 0.0, -penalty).to(logits.dtype)
-        return logits.scatter_add(1, used[:, :, t], less)
-
-    for _ in range(groups):
-        group = beam(model, state, rows, max_length, width, device, penalised)
-        for own, beams in zip(found, group, strict=True):
-            own.append([one.ids for one in beams])
-        bests = [beams[0].ids if beams else [] for beams in group]
-        padded = torch.tensor([[*ids, *[PAD] * (max_length - len(ids))] for ids in bests], device=device)
-        used = torch.cat([used, padded.repeat_interleave(width, dim=0)[:, None]], dim=1)
-    return found

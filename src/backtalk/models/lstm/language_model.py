@@ -4,8 +4,6 @@ samples the inputs that a search starts from.
 A trigger is scored on its n words; <eos> counts in training and in T_in, as in the papers, but not in eq. 4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,16 +37,11 @@ class LSTMLanguageModel(nn.Module):
         self.lstm = LSTMStack(config.embedding, config.hidden, config.layers, config.dropout)
         self.output = nn.Linear(config.hidden, config.vocabulary)
 
-    def forward(self, sentences: Tensor) -> Tensor:
-        """(batch, n) ids -> (batch, n) log P(x_t | x_<t), 0 where padded; differentiable."""
-        logits = self._logits(self.embed(_shift(sentences))).transpose(1, 2)
-        return -F.cross_entropy(logits, sentences, ignore_index=PAD, reduction="none")
-
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
-        """The interface of `Seq2Seq`; the inputs are ignored."""
-        return self.forward(replies)
-
-    # --- the LanguageModel protocol -----------------------------------------------------------------
+        """(batch, n) ids -> (batch, n) log P(x_t | x_<t), 0 where padded; differentiable. The inputs are
+        ignored: `Seq2Seq` has the same method."""
+        logits = self._logits(self.embed(_shift(replies))).transpose(1, 2)
+        return -F.cross_entropy(logits, replies, ignore_index=PAD, reduction="none")
 
     @torch.no_grad()
     def score(self, inputs: Tensor) -> Tensor:
@@ -97,8 +90,6 @@ class LSTMLanguageModel(nn.Module):
     def sample_inputs(self, length: int, seeds: Sequence[int], allowed: Tensor) -> Tensor:
         return sample(self, self.start(len(seeds)), seeds, length, allowed.device, allowed=allowed)
 
-    # --- decoding ------------------------------------------------------------------------------------
-
     def start(self, rows: int) -> State:
         return self.lstm.zero_state(rows)
 
@@ -106,8 +97,6 @@ class LSTMLanguageModel(nn.Module):
         """Feeds one word a row; returns the next word's logits (rows, V) and the new state."""
         state = self.lstm.step(self.lstm.project(self.embed(words)), state)
         return self.output(state.top), state
-
-    # --- inside --------------------------------------------------------------------------------------
 
     def _logits(self, embedded: Tensor) -> Tensor:
         outputs, _ = self._read(F.dropout(embedded, self.config.dropout, self.training))

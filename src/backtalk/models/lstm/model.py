@@ -1,7 +1,5 @@
 """An LSTM dialogue model behind the model protocol: text and ids on the outside, one network inside."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -19,16 +17,13 @@ from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.types import Access, Dialogue
 
-BATCH = 256
-"""Dialogues answered at once."""
+BATCH = 256  # dialogues answered at once
 
 
 @dataclass
 class LocalModel(TargetScorer):
-    """An LSTM seq2seq with its vocabulary and perhaps a language model. `TargetScorer` has its scores.
-
-    Only the last utterance of a dialogue is read, as in the papers.
-    """
+    """An LSTM seq2seq with its vocabulary and perhaps a language model. `TargetScorer` has its scores. It
+    reads only the last utterance of a dialogue, as in the papers."""
 
     name: str
     network: Seq2Seq
@@ -50,8 +45,6 @@ class LocalModel(TargetScorer):
     @property
     def vocabulary_size(self) -> int:
         return len(self.vocabulary)
-
-    # --- TEXT and LOGPROBS ---------------------------------------------------------------------------
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
         return [self.read(ids) for ids in self.greedy_ids(self.encode_dialogues(dialogues))]
@@ -77,8 +70,6 @@ class LocalModel(TargetScorer):
             result += [row[: len(own)] for row, own in zip(scores, ids, strict=True)]
         return result
 
-    # --- WEIGHTS -------------------------------------------------------------------------------------
-
     def encode_input(self, text: str) -> list[int]:
         return self.vocabulary.ids(self.recipe.words(text))
 
@@ -103,12 +94,10 @@ class LocalModel(TargetScorer):
         allowed[: UNK + 1] = False
         return allowed
 
-    def draft(self) -> LocalModel:
+    def draft(self) -> "LocalModel":
         """The same model in bfloat16: to rank candidates quickly, not to decide."""
         lm = None if self.language_model is None else deepcopy(self.language_model).bfloat16()
         return replace(self, network=deepcopy(self.network).bfloat16(), language_model=lm)
-
-    # --- ids -----------------------------------------------------------------------------------------
 
     def greedy_ids(self, inputs: Tensor) -> list[list[int]]:
         """The greedy reply to each row of `inputs`, <eos> included where it was reached."""
@@ -120,13 +109,12 @@ class LocalModel(TargetScorer):
         """Sampled replies, a seed a row; greedy ones without seeds."""
         network, longest, found = self.network, self.max_output, list[list[int]]()
         for start in range(0, len(inputs), BATCH):
-            part = inputs[start : start + BATCH]
-            state = network.start(part)
+            rows = slice(start, start + BATCH)
+            state = network.start(inputs[rows])
             if seeds is None:
-                written = greedy(network, state, len(part), longest, self.device)
+                written = greedy(network, state, len(inputs[rows]), longest, self.device)
             else:
-                own = seeds[start : start + BATCH]
-                written = sample(network, state, own, longest, self.device, sampling)
+                written = sample(network, state, seeds[rows], longest, self.device, sampling)
             found += map(trim, written.tolist())
         return found
 

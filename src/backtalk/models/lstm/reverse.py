@@ -1,12 +1,9 @@
-"""The Reverse Dialogue Generator of Liu et al. 2019: it reads a target reply and writes an input that should
-provoke it.
+"""The Reverse Dialogue Generator of Liu et al. 2019 reads a target reply and writes an input to provoke it.
 
 It is a seq2seq of ours that was trained backwards: its `max_input` bounds targets, its `max_output` the
 inputs that it writes. Its policy, eq. (1), writes no special token and no empty sentence, so the sentences
 that are sampled, scored and sent to the black box are the same.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +25,7 @@ from backtalk.models.lstm.softmax import chunk_rows
 KIND = "reverse"
 TEMPERATURE = 0.6
 """Of crafted samples. The best of 20 is nearer to the target than at 1, and the sentences read better."""
-SAMPLE_ROUNDS = 4
-"""Attempts to draw enough distinct samples."""
+SAMPLE_ROUNDS = 4  # attempts to draw enough distinct samples
 
 
 class InputPolicy:
@@ -43,17 +39,13 @@ class InputPolicy:
         self.never_first = never.clone()
         self.never_first[EOS] = -torch.inf
 
-    def start(self, targets: Tensor) -> DecoderState:
-        return self.network.start(targets)
-
     def next(self, words: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the network's, with impossible words at -inf; every sentence begins after <bos>."""
         logits, state = self.network.next(words, state)
         return logits + torch.where((words == BOS)[:, None], self.never_first, self.never), state
 
     def log_prob(self, targets: Tensor, inputs: Tensor) -> Tensor:
-        """(batch,): log pi(I | O*) of `inputs` (batch, m) that the policy can write, padded, given targets
-        (batch, n); differentiable."""
+        """(batch,): log pi(I | O*) of padded `inputs` (batch, m) given targets (batch, n); differentiable."""
         logits = self.network.logits(self.network.start(targets), inputs)
         never = self.never.expand(inputs.shape[1], -1).clone()  # (m, V)
         never[0] = self.never_first
@@ -72,39 +64,29 @@ def craft(
     seeds: Sequence[int] | None = None,
     temperature: float = TEMPERATURE,
 ) -> list[list[str]]:
-    """At most n distinct inputs for each target, the likeliest first. A beam of one is greedy decoding.
-
-    A target's samples depend on its own seed alone. The sentences of a beam are much alike: to find the best
-    of n by asking, use samples.
-    """
-    if decode not in ("beam", "sample") or n < 1 or temperature <= 0:
-        raise InputError(f"can't craft {n} inputs by {decode!r} at temperature {temperature}")
-    if seeds is not None and len(seeds) != len(targets):
-        raise InputError(f"{len(targets)} targets but {len(seeds)} seeds; give one seed for each")
+    """At most n distinct inputs for each target, the likeliest first. A beam of one is greedy decoding; the
+    sentences of a wider beam are similar. The samples of a target depend only on its seed."""
     own = list(range(len(targets)) if seeds is None else seeds)
     longest, policy = generator.max_output, InputPolicy(generator.network)
-    step = max(1, _rows(generator) // n)
+    rows = chunk_rows(len(generator.vocabulary), generator.device)  # whose logits fit the cache
+    step = max(1, rows // n)
     found: list[list[str]] = []
     for start in range(0, len(targets), step):
         part = generator.encode_texts(targets[start : start + step])
         if decode == "sample":
             found += _sampled(generator, part, n, own[start : start + step], Sampling(temperature))
         else:
-            beams = beam(policy, policy.start(part), len(part), longest, n, generator.device)
+            beams = beam(policy, policy.network.start(part), len(part), longest, n, generator.device)
             found += [list(dict.fromkeys(generator.decode(one.ids) for one in row)) for row in beams]
     return found
-
-
-def _rows(generator: LocalModel) -> int:
-    """Sentences that are written at once: their logits fit the cache."""
-    return chunk_rows(len(generator.vocabulary), generator.device)
 
 
 def _sampled(
     generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int], sampling: Sampling
 ) -> list[list[str]]:
     policy, longest = InputPolicy(generator.network), generator.max_output
-    few = max(1, _rows(generator) // longest)  # log_prob makes logits at all positions
+    # log_prob makes logits at all positions.
+    few = max(1, chunk_rows(len(generator.vocabulary), generator.device) // longest)
     found: list[dict[str, float]] = [{} for _ in targets]
     for turn in range(SAMPLE_ROUNDS):
         # Later rounds draw for the rows that got a sentence twice, some more than they lack.
@@ -114,7 +96,7 @@ def _sampled(
             break
         inputs = targets[torch.tensor(owners, device=targets.device)]
         draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
-        written = sample(policy, policy.start(inputs), draws, longest, targets.device, sampling)
+        written = sample(policy, policy.network.start(inputs), draws, longest, targets.device, sampling)
         parts = zip(torch.split(inputs, few), torch.split(written, few), strict=True)
         chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
         for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):
@@ -132,8 +114,7 @@ def draw_seed(*numbers: int) -> int:
 def save_generator(generator: LocalModel, folder: Path, facts: dict[str, Any]) -> None:
     """Writes the model folder, the card last."""
     generator.fingerprint = save_model(folder, generator)
-    card = {"kind": KIND, "backtalk": __version__, "sha256": generator.fingerprint, **facts}
-    write_card(folder, card)
+    write_card(folder, {"kind": KIND, "backtalk": __version__, "sha256": generator.fingerprint, **facts})
 
 
 def load_generator(folder: Path | str, device: str = "auto") -> LocalModel:

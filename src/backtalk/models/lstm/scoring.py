@@ -4,8 +4,6 @@ Rows come in groups of neighbours that share a target. Groups are sorted, long t
 still have a word to score are always the first ones. Rows that fall below a floor are dropped.
 """
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping, Sequence
 
 import torch
@@ -19,8 +17,7 @@ from backtalk.models.lstm.seq2seq import DecoderState, Seq2Seq
 from backtalk.models.lstm.softmax import chunk_rows, target_scores
 from backtalk.types import Floor, TokenScores
 
-SHRINK_BELOW = 0.8
-"""Rows are copied together once less than this share of them is alive: copying is not free."""
+SHRINK_BELOW = 0.8  # rows are copied together once less than this share of them is alive: copying is not free
 _ORDERS: MutableMapping[Tensor, tuple[int, Tensor, list[int]]] = WeakTensorKeyDictionary()
 
 
@@ -42,8 +39,7 @@ class TargetScorer:
         targets: Tensor,
         floor: Floor | None = None,
     ) -> TokenScores:
-        """A few groups at a time, so that what is computed together stays in cache. Without candidates the
-        inputs are scored as they are, as groups of one."""
+        """A few groups at a time, which stay in cache. Without candidates the inputs are groups of one."""
         network, count = self.network, 1 if candidates is None else candidates.shape[1]
         groups = max(1, chunk_rows(16 * network.config.hidden, inputs.device) // count)
         size = (len(inputs), count, targets.shape[1])
@@ -57,9 +53,8 @@ class TargetScorer:
                 state = network.start(inputs[rows])
             else:
                 state = network.substitute(inputs[rows], position, candidates[rows])
-            log_probs[rows], is_argmax[rows] = score_targets(
-                network, state, targets[rows], lengths[start : start + groups], part
-            )
+            found = score_targets(network, state, targets[rows], lengths[start : start + groups], part)
+            log_probs[rows], is_argmax[rows] = found
         return TokenScores(log_probs, is_argmax)
 
     def gradient(
@@ -123,8 +118,7 @@ def _score_above(
     floor: Floor,
     found: TokenScores,
 ) -> None:
-    """Fills `found` (rows, m). Rows whose counted sum has fallen below the floor are dropped (-inf, False).
-    `sizes` (rows,) are the lengths of the rows' targets."""
+    """Fills `found` (rows, m); rows with targets of `sizes` are dropped (-inf, False) below the floor."""
     rows, bound, count = torch.arange(len(sizes), device=sizes.device), floor.total.flatten(), state.per_group
     counted = torch.zeros_like(bound)
     for t in range(int(sizes[0])):

@@ -1,8 +1,7 @@
 """The papers' dialogue model: an LSTM encoder, and an LSTM decoder that reads its last word and a context.
 
 The context c_t is the encoder's last output (`last-h`) or an average of its outputs weighted by Luong's
-"general" attention, h_dec^T W h_enc. The papers feed c_t *into* the decoder, so its query is the decoder's
-state before the word.
+"general" attention, h_dec^T W h_enc. The papers feed c_t *into* the decoder: h_dec is before the word.
 """
 
 from __future__ import annotations
@@ -26,14 +25,10 @@ class Seq2SeqConfig(LanguageModelConfig):
 
     attention: bool = True
     """Luong "general" attention; otherwise the encoder's last output is the context (last-h)."""
-    pad_as_word: bool = False
-    """<pad> is read like a word; otherwise it leaves no trace."""
-    shared_embedding: bool = False
-    """One embedding for encoder and decoder."""
-    zero_start: bool = False
-    """The decoder starts from zeros, not from the encoder's last state."""
-    ended_input: bool = False
-    """The encoder reads <eos> after the input."""
+    pad_as_word: bool = False  # <pad> is read like a word; otherwise it leaves no trace
+    shared_embedding: bool = False  # one embedding for encoder and decoder
+    zero_start: bool = False  # the decoder starts from zeros, not from the encoder's last state
+    ended_input: bool = False  # the encoder reads <eos> after the input
 
 
 class Encoded(NamedTuple):
@@ -79,18 +74,14 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        size, hidden = config.embedding, config.hidden
+        size, hidden, shared = config.embedding, config.hidden, config.shared_embedding
         self.embed_input = nn.Embedding(config.vocabulary, size)
-        self.embed_output = (
-            self.embed_input if config.shared_embedding else nn.Embedding(config.vocabulary, size)
-        )
+        self.embed_output = self.embed_input if shared else nn.Embedding(config.vocabulary, size)
         self.encoder = LSTMStack(size, hidden, config.layers, config.dropout)
         self.decoder = LSTMStack(size, hidden, config.layers, config.dropout)
         self.from_context = nn.Linear(hidden, 4 * hidden, bias=False)  # c_t's part of the decoder's input
         self.attend = nn.Linear(hidden, hidden, bias=False) if config.attention else None
         self.output = nn.Linear(hidden, config.vocabulary)
-
-    # --- encoder -------------------------------------------------------------------------------------
 
     def start(self, inputs: Tensor) -> DecoderState:
         """The decoder's first state after inputs (batch, n). Differentiable."""
@@ -114,10 +105,8 @@ class Seq2Seq(nn.Module):
         if self.config.ended_input:
             after = F.pad(after, (0, 1), value=EOS)
         count = candidates.shape[1]
-        suffix = torch.cat([candidates[:, :, None], after[:, None].expand(-1, count, -1)], dim=2).flatten(
-            0, 1
-        )
-        keep_before, keep = self.keep_mask(before), self.keep_mask(suffix)
+        suffix = torch.cat([candidates[:, :, None], after[:, None].expand(-1, count, -1)], dim=2)
+        keep_before, keep = self.keep_mask(before), self.keep_mask(suffix.flatten(0, 1))
         first, later = (self.encoder.project(self.embed_input(words)) for words in (candidates, after))
         zero = self.encoder.zero_state(len(inputs))
         shared, state = self.encoder.run(self.encoder.project(self.embed_input(before)), zero, keep_before)
@@ -147,8 +136,6 @@ class Seq2Seq(nn.Module):
         # The attention kernel multiplies the query by W at every word, so it needs no keys.
         needed = torch.is_grad_enabled() or kernels_for(values, "attend") is None
         return Encoded(values, self.attend(values) if self.attend is not None and needed else None, keep)
-
-    # --- decoder -------------------------------------------------------------------------------------
 
     def token_log_probs(self, inputs: Tensor, replies: Tensor) -> Tensor:
         """(batch, m): log P(y_t | y_<t, x) under teacher forcing, 0 where padded; differentiable."""

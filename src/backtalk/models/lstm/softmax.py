@@ -4,8 +4,6 @@ With 30,000 words this layer is about three quarters of the work. Rows are compu
 their logits stay in the CPU's cache; on a GPU a kernel folds the log-sum-exp into the product.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,8 +11,7 @@ from torch.nn import functional as F
 from backtalk.models.device import wide
 from backtalk.models.gpu.fused import kernels_for
 
-CHUNK_FLOATS_CPU = 1 << 22
-"""Logits held at once on a CPU: 16 MB; measured best of 4 to 32 MB."""
+CHUNK_FLOATS_CPU = 1 << 22  # logits held at once on a CPU: 16 MB; measured best of 4 to 32 MB
 CHUNK_FLOATS_CUDA = 1 << 28
 
 
@@ -24,8 +21,7 @@ def chunk_rows(columns: int, device: torch.device) -> int:
 
 
 def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """`hidden` (rows, H), `targets` (rows,) -> log P(target), at least in float32, and "is the argmax", each
-    (rows,)."""
+    """`hidden` (rows, H), `targets` (rows,) -> log P(target), at least float32, and "is argmax", (rows,)."""
     kernels = kernels_for(hidden, "output")
     if kernels is not None and kernels.can_score(hidden):
         fused: tuple[Tensor, Tensor] = kernels.output_scores(hidden, output.weight, _bias(output), targets)
@@ -52,8 +48,7 @@ def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[T
 
 
 def _aligned(output: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """Weights and bias padded with impossible words to a multiple of 64: on a GPU a product with unaligned
-    rows takes three times as long."""
+    """Padded with impossible words to a multiple of 64: on a GPU unaligned rows take three times as long."""
     missing = -output.out_features % 64
     if not missing:
         return output.weight, output.bias

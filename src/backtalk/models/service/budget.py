@@ -5,19 +5,19 @@ answer is stored as it arrives. Queries to a local model cost time only: they ar
 that stores their answers, so a run that was killed and resumed counts like an unbroken one.
 """
 
-from __future__ import annotations
-
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from backtalk.deadline import Late, time_limit
+from backtalk.errors import OutOfTime
 from backtalk.protocols import Service, TextModel
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Dialogue, Turn
 
-PHASES = ("pairs", "rl", "rerank", "verify")
-"""The parts of a run that send queries."""
-BATCH = 256
-"""Queries to a local model at once; a slow model has its own number in `at_once`."""
+PHASES = ("pairs", "rl", "rerank", "verify")  # the parts of a run that send queries
+BATCH = 256  # queries to a local model at once; a slow model has its own number in `at_once`
+FIRST = 8  # the first batch; each is twice as large as the one before
 EMPTY = "the reply is empty"
 RUN_OUT = "the queries had run out"
 
@@ -51,16 +51,26 @@ def at_once(model: TextModel) -> int:
 
 
 class BudgetedQueries:
-    """Asks a model for replies to single utterances, within a budget."""
+    """Asks a model for replies to single utterances, within a budget. It is the `Meter` of its service."""
 
     def __init__(
-        self, model: TextModel, answers: Answers, most: int = 0, causes: Counter[str] | None = None
+        self,
+        model: TextModel,
+        answers: Answers,
+        most: int = 0,
+        causes: Counter[str] | None = None,
+        late: Late = lambda seconds: "",
     ) -> None:
         """`most` is the number of requests over all phases and sessions; 0 sets no limit. `causes` counts why
-        inputs have no reply; several objects may share it."""
-        self.model, self.answers, self.most = model, answers, most
+        inputs have no reply; several objects may share it. `late` names the limit that the next seconds would
+        pass, if any; then nothing more is asked."""
+        self.model, self.answers, self.most, self.late = model, answers, most, late
         self.causes: Counter[str] = Counter() if causes is None else causes
+        self.stopped = ""  # the limit that was reached
+        self._answer_s = 0.0  # how long answers took lately
+        self._sent: deque[float] = deque()  # when requests in flight were sent
         self._cause: dict[str, str] = {}  # of inputs that were asked by this object and have no reply
+        self._phase = ""  # of the requests that are counted now
 
     @property
     def left(self) -> int | None:
@@ -69,17 +79,19 @@ class BudgetedQueries:
 
     def ask(self, inputs: Sequence[str], phase: str) -> list[str | None]:
         """One reply per input; None if there was no usable one or the budget was used up."""
-        if phase not in PHASES:
-            raise ValueError(f"unknown phase {phase!r}; use one of {', '.join(PHASES)}")
         distinct = list(dict.fromkeys(inputs))
         known = self.answers.get(distinct)
         new = [text for text in distinct if text not in known and text not in self._cause]
-        ask = self._ask_service if isinstance(self.model, Service) else self._ask_local
-        known.update(ask(new, phase))
+        self._phase = phase
+        known.update((self._ask_service if isinstance(self.model, Service) else self._ask_local)(new))
         for text in distinct:
             if not known.get(text):
-                self._note(text, EMPTY if text in known else RUN_OUT)
+                self._note(text, EMPTY if text in known else self.stopped or RUN_OUT)
         return [known.get(text) or None for text in inputs]
+
+    def _is_late(self) -> bool:
+        self.stopped = self.stopped or self.late(self._answer_s)
+        return bool(self.stopped)
 
     def cause(self, inputs: Iterable[str]) -> str:
         """The most frequent cause among inputs that were asked by this object and have no reply."""
@@ -91,41 +103,46 @@ class BudgetedQueries:
             self._cause[text] = cause
             self.causes[cause] += 1
 
-    def _ask_local(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
-        inputs, size = inputs[: self.left], at_once(self.model)
-        for start in range(0, len(inputs), size):
-            batch = inputs[start : start + size]
-            replies = [reply.strip() for reply in self.model.reply(_dialogues(batch))]
+    def _ask_local(self, inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
+        inputs, most = inputs[: self.left], at_once(self.model)
+        start, size = 0, min(FIRST, most)  # a slow model may have time for a few only
+        while start < len(inputs) and not self._is_late():
+            batch, started = inputs[start : start + size], time.monotonic()
+            try:
+                with time_limit(self.late):
+                    replies = [reply.strip() for reply in self.model.reply(_dialogues(batch))]
+            except OutOfTime as over:
+                self.stopped = str(over)
+                return
             answered = dict(zip(batch, replies, strict=True))
-            self.answers.add(phase, answered, requests=len(batch))
+            self.answers.add(self._phase, answered, requests=len(batch))
+            self._answer_s = time.monotonic() - started
+            start, size = start + size, min(2 * size, most)
             yield from answered.items()
 
-    def _ask_service(self, inputs: Sequence[str], phase: str) -> Iterator[tuple[str, str]]:
+    def _ask_service(self, inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
         assert isinstance(self.model, Service)
-        for index, reply in self.model.answer(_dialogues(inputs), _PhaseMeter(self, phase)):
+        self._sent.clear()
+        for index, reply in self.model.answer(_dialogues(inputs), self):
             text = inputs[index]
+            if self._sent:  # about the oldest request
+                self._answer_s = max(self._answer_s / 2, time.monotonic() - self._sent.popleft())
             if reply.text.strip():
-                self.answers.add(phase, {text: reply.text})
+                self.answers.add(self._phase, {text: reply.text})
                 yield text, reply.text
             else:
                 self._note(text, reply.fault or EMPTY)
 
-
-class _PhaseMeter:
-    """Counts the requests of one phase in the answer store."""
-
-    def __init__(self, queries: BudgetedQueries, phase: str) -> None:
-        self._queries, self._phase = queries, phase
-
     def take(self, most: int = 1) -> int:
-        left = self._queries.left
-        may = most if left is None else min(most, left)
+        left = self.left
+        may = 0 if self._is_late() else most if left is None else min(most, left)
+        self._sent.extend([time.monotonic()] * may)
         if may:
-            self._queries.answers.spend(self._phase, may)
+            self.answers.spend(self._phase, may)
         return may
 
     def give_back(self) -> None:
-        self._queries.answers.spend(self._phase, -1)
+        self.answers.spend(self._phase, -1)
 
 
 def _dialogues(inputs: Iterable[str]) -> list[Dialogue]:

@@ -1,42 +1,40 @@
 """`http://host:port/v1#name`: a model behind an OpenAI-compatible endpoint (vLLM, llama.cpp, Ollama,
-`backtalk serve-model`), by its chat or its completions interface. It is asked for greedy replies.
+`backtalk serve-model`), by its chat or its completions interface. It is asked for greedy replies. Settings
+follow a question mark, as in `https://host/v1#model?completions,max_tokens=40`.
 
 The key comes from the environment, is sent to the named scheme, host and port only, and is removed from
 whatever the server sends back. Nothing leaves this machine before the user agreed (`consent.py`).
 """
 
-from __future__ import annotations
-
+import ipaddress
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from backtalk import __version__
-from backtalk.errors import InputError
-from backtalk.models.service.address import Address, parse_address
+from backtalk.errors import InputError, unknown
 from backtalk.models.service.http_client import HttpClient, Limits, NoResponse, Response
 from backtalk.models.service.retry import Kind, Outcome, RequestRunner, RetryPolicy
 from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
+FORM = "http://HOST:PORT/v1#NAME"
+MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}
+"""The numeric settings and their largest values."""
 KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")
 """Environment variables with a key; the first that is set is used."""
-SECRET = 8
-"""Characters of a secret: a shorter key (EMPTY, x) is none, and may occur in replies."""
-LONGEST_REPLY = 20_000
-"""Characters."""
-LONGEST_FAULT = 200
-"""Characters of a failed request's cause that are kept."""
+SECRET = 8  # characters of a secret: a shorter key (EMPTY, x) is none, and may occur in replies
+LONGEST_REPLY = 20_000  # characters
+LONGEST_FAULT = 200  # characters of a failed request's cause that are kept
 OVERLOADED = (429, 503)
-TRANSIENT = (408, 409, 425)
-"""Statuses under 500 that a retry may resolve."""
+TRANSIENT = (408, 409, 425)  # statuses under 500 that a retry may resolve
 MENDS = {
     401: "set the right one in BACKTALK_API_KEY",
     402: "check the account",
@@ -46,28 +44,94 @@ MENDS = {
 }
 
 
+@dataclass(frozen=True)
+class Address:
+    scheme: str
+    host: str
+    port: int
+    path: str  # without a slash at the end
+    model: str
+    interface: Literal["chat", "completions"] = "chat"
+    max_tokens: int = 100  # of a reply, in the endpoint's own tokens
+    concurrency: int = 8  # requests at once
+    timeout_s: int = 60  # the longest wait for the next byte; a whole response may take twice as long
+
+    @property
+    def origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def secure(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def on_this_machine(self) -> bool:
+        with suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.origin}{self.path}#{self.model}?{self.interface}&max_tokens={self.max_tokens}"
+
+
+def parse_address(name: str) -> Address:
+    """Errors never quote the part before an @ or a query, which may be a secret."""
+    url, _, fragment = name.partition("#")
+    model, _, settings = fragment.partition("?")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise InputError(f"the endpoint's address is invalid; use {FORM}") from None
+    if "@" in parts.netloc:
+        raise InputError("an endpoint's address holds no user or key; put the key into BACKTALK_API_KEY")
+    if parts.query or "?" in url:
+        raise InputError(f"an endpoint's address has no query before the #; use {FORM}")
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", host):
+        raise InputError(f"{url!r} is not an endpoint's address; use {FORM}")
+    if not re.fullmatch(r"[\x21-\x7e]*", parts.path):
+        raise InputError(f"{url!r} has characters that an address can't have; write them as %20 and so on")
+    if not model:
+        raise InputError(f"{url} names no model; use {FORM}")
+    port = (443 if parts.scheme == "https" else 80) if port is None else port
+    return Address(parts.scheme, host, port, parts.path.rstrip("/"), model, **_settings(settings))
+
+
+def _settings(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in filter(None, re.split("[,&]", text)):  # a shell takes & for itself
+        key, _, value = part.partition("=")
+        if key == "completions":
+            if value:
+                raise InputError("completions takes no value in an endpoint's name; leave it out")
+            found["interface"] = "completions"
+        elif key not in MOST:
+            raise unknown("setting of an endpoint", key, ["completions", *MOST])
+        elif not re.fullmatch(r"[1-9][0-9]{0,4}", value) or int(value) > MOST[key]:
+            raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to {MOST[key]}")
+        else:
+            found[key] = int(value)
+    return found
+
+
 @dataclass
 class EndpointModel:
     name: str
     address: Address
     key: str = field(default="", repr=False)
-    key_from: str = ""
-    """The environment variable of the key."""
+    key_from: str = ""  # the environment variable of the key
     limits: Limits = field(default_factory=Limits)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    agreed: bool = False
-    """The user agreed to requests beyond this machine."""
+    agreed: bool = False  # the user agreed to requests beyond this machine
     access: Access = Access.TEXT
 
     def __post_init__(self) -> None:
         address = self.address
-        self._where = f"{address.origin}{address.path}"
+        self._where, self.fingerprint = f"{address.origin}{address.path}", address.fingerprint
         self._client = HttpClient(address.host, address.port, address.secure, self.limits)
         self._runner = RequestRunner(self._where, address.concurrency, self.policy)
-
-    @property
-    def fingerprint(self) -> str:
-        return self.address.fingerprint
 
     def tell_of_pauses(self, notice: Callable[[str], None]) -> None:
         """Calls `notice` with a sentence before each long pause."""
@@ -132,10 +196,8 @@ class EndpointModel:
             return Outcome(Kind.REFUSED, why)
         said = f"{status}: {self._message(response.body)}" if response.body.strip() else str(status)
         wait_s = retry_after(response.headers.get("retry-after", ""))
-        if status in OVERLOADED:
-            return Outcome(Kind.BUSY, said, wait_s)
-        if status >= 500 or status in TRANSIENT:
-            return Outcome(Kind.FAILED, said, wait_s)
+        if status >= 500 or status in (*OVERLOADED, *TRANSIENT):
+            return Outcome(Kind.BUSY if status in OVERLOADED else Kind.FAILED, said, wait_s)
         if status in MENDS:
             return Outcome(Kind.REFUSED, f"{self._where} refuses us ({said}); {MENDS[status]}")
         return Outcome(Kind.UNUSABLE, said)
@@ -163,33 +225,23 @@ class EndpointModel:
     def _message(self, body: bytes) -> str:
         """The server's error message, safe to show."""
         text = body.decode("utf-8", "replace")
-        try:
+        with suppress(ValueError, RecursionError):
             said = json.loads(text)
             error = said.get("error", said) if isinstance(said, dict) else said
             text = str(error.get("message", text) if isinstance(error, dict) else error)
-        except (ValueError, RecursionError):
-            pass
         return " ".join(printable(without_secret(text, self.key)).split())[:LONGEST_FAULT]
 
 
 def without_secret(text: str, key: str) -> str:
-    """Replaces every occurrence of the key, also with unprintable characters in between: `printable` and
-    the report drop those, which would restore the key."""
+    """Replaces the key, also with unprintable characters inside, which `printable` and reports drop."""
     return re.sub(r"[^\x21-\x7e]*".join(map(re.escape, key)), "[key]", text) if key else text
 
 
 def retry_after(header: str) -> float:
-    """Seconds of a Retry-After header, which holds seconds or a date; 0 if it can't be parsed."""
-    try:
+    """Seconds of a Retry-After header; 0 if it holds a date or can't be parsed."""
+    with suppress(ValueError, OverflowError):
         return max(0.0, float(int(header)))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        when = parsedate_to_datetime(header)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return 0.0
-    when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-    return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())
+    return 0.0
 
 
 def _load(scheme: str, rest: str, device: str = "auto") -> EndpointModel:

@@ -1,26 +1,25 @@
-"""`py:module:function`: a Python function as a model. It takes a conversation as a list of {"role", "text"}
-objects, oldest first, and returns the reply.
-
-Such a name runs code, so it is accepted from the command line only, not from a spec or a run folder.
+"""Models of this process that only reply. `py:module:function` is a Python function that takes a conversation
+as a list of {"role", "text"} objects, oldest first, and returns the reply. Such a name runs code, so it is
+accepted from the command line only, not from a spec or a run folder. `sealed:NAME` is a local model that
+shows only its replies, to try black-box methods on.
 """
-
-from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from backtalk.errors import InputError, unknown
-from backtalk.models.service.endpoint import KEYS, LONGEST_FAULT, SECRET, without_secret
-from backtalk.protocols import Meter, Reply
+from backtalk.models.service.endpoint import FORM, KEYS, LONGEST_FAULT, SECRET, without_secret
+from backtalk.protocols import Meter, Reply, Service, TextModel
+from backtalk.registry import is_endpoint, load_model
+from backtalk.specs import ModelOptions
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
-FAILED_IN_A_ROW = 10
-"""Failed calls in a row before the run ends."""
+FAILED_IN_A_ROW = 10  # failed calls in a row before the run ends
 
 
 @dataclass
@@ -88,3 +87,27 @@ def load(rest: str, device: str = "auto") -> FunctionModel:
         names = [name for name in vars(module) if callable(getattr(module, name)) and name[0] != "_"]
         raise unknown(f"function in {module_name}", attribute, names)
     return FunctionModel(f"py:{rest}", function)
+
+
+@dataclass
+class SealedModel:
+    name: str
+    _inside: TextModel
+    access: Access = Access.TEXT
+
+    def __post_init__(self) -> None:
+        self.fingerprint = f"sealed:{self._inside.fingerprint}"
+        if isinstance(self._inside, Service):  # each reply costs a request, which may fail
+            self.answer = self._inside.answer
+
+    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        return self._inside.reply(dialogues)
+
+
+def load_sealed(
+    rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+) -> SealedModel:
+    if is_endpoint(rest):  # the user must see where requests go before agreeing to them
+        raise InputError(f"an endpoint gives its text only; leave out sealed: and write {FORM}")
+    inside = load_model(rest, device, options, [name.removeprefix("sealed:") for name in trusted])
+    return SealedModel(f"sealed:{rest}", inside)

@@ -1,11 +1,8 @@
 """An HTTP client for one host whose requests are bounded in time and size: it follows no redirect, uses no
 proxy, and neither a slow nor an endless response can hold it up.
 
-The standard library's timeout starts again with every byte that arrives, so a response is read here against a
-deadline for the whole request.
+The standard library's timeout starts again with every byte; here the whole request has a deadline.
 """
-
-from __future__ import annotations
 
 import http.client
 import io
@@ -21,25 +18,20 @@ from typing import Any, NamedTuple
 
 from backtalk.models.service.retry import Kind, Outcome
 
-OVERHEAD = 262_144
-"""Bytes that headers and chunk framing may add to a body."""
+OVERHEAD = 262_144  # bytes that headers and chunk framing may add to a body
 
 
 @dataclass(frozen=True)
 class Limits:
     connect_s: float = 10.0
-    silence_s: float = 60.0
-    """The longest wait for the next byte."""
-    total_s: float = 120.0
-    """The longest request, from sending to the last byte."""
-    body: int = 262_144
-    """The most bytes of a response body."""
+    silence_s: float = 60.0  # the longest wait for the next byte
+    total_s: float = 120.0  # the longest request, from sending to the last byte
+    body: int = 262_144  # the most bytes of a response body
 
 
 class Response(NamedTuple):
     status: int
-    headers: Mapping[str, str]
-    """Names in lower case."""
+    headers: Mapping[str, str]  # names in lower case
     body: bytes
 
 
@@ -64,7 +56,7 @@ class HttpClient:
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
         connection = self._connection()
         deadline = time.monotonic() + self.limits.total_s
-        connection.response_class = partial(_BoundedResponse, self.limits, deadline)
+        connection.response_class = partial(_bounded_response, self.limits, deadline)
         response, reusable = None, False
         try:
             connection.sock.settimeout(self.limits.silence_s)
@@ -112,9 +104,8 @@ class HttpClient:
                 why = f"no safe connection to {self.host}:{self.port} ({reason.replace('_', ' ').lower()})"
                 mend = "check scheme and port, or name the certificate to trust in SSL_CERT_FILE"
                 raise NoResponse(Kind.REFUSED, f"{why}; {mend}") from None
-            why = error.strerror or "no connection"
-            late = isinstance(error, TimeoutError)
-            raise NoResponse(Kind.UNREACHED, f"no connection within {limit_s:g} s" if late else why) from None
+            why = f"within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error.strerror)
+            raise NoResponse(Kind.UNREACHED, f"no connection ({why})") from None
         return connection
 
 
@@ -130,15 +121,14 @@ def _too_large(limits: Limits) -> NoResponse:
     return NoResponse(Kind.UNUSABLE, f"the answer is longer than {limits.body:,} bytes")
 
 
-class _BoundedResponse(http.client.HTTPResponse):
-    def __init__(self, limits: Limits, deadline: float, sock: Any, *args: Any, **options: Any) -> None:
-        super().__init__(sock, *args, **options)
-        self.fp: Any = io.BufferedReader(_BoundedReader(self.fp.detach(), sock, limits, deadline))
+def _bounded_response(limits: Limits, deadline: float, sock: Any, **options: Any) -> Any:
+    response: Any = http.client.HTTPResponse(sock, **options)
+    response.fp = io.BufferedReader(_BoundedReader(response.fp.detach(), sock, limits, deadline))
+    return response
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads a socket until the deadline and up to the limit of bytes. It counts what the socket delivers,
-    whatever lengths the server announces."""
+    """Reads a socket until the deadline and up to a limit of bytes, whatever lengths the server announces."""
 
     def __init__(self, raw: io.RawIOBase, sock: Any, limits: Limits, deadline: float) -> None:
         self._raw, self._sock, self._limits, self._deadline = raw, sock, limits, deadline

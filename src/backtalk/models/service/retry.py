@@ -1,11 +1,9 @@
 """Sends many requests to one service, several at once, and retries failed ones after a pause.
 
-One thread decides everything; worker threads only send. A failure pauses all requests, because each may meet
+One thread decides everything; others only send. A failure pauses all requests, because each may meet
 the same one. A failure of the service (too busy, no connection) ends the run after some tries; a failure that
 the request may have caused (500, timeout) gives up that request only.
 """
-
-from __future__ import annotations
 
 import random
 import threading
@@ -20,8 +18,7 @@ from typing import NamedTuple
 from backtalk.errors import InputError
 from backtalk.protocols import Meter
 
-REPORTED_S = 2.0
-"""Shorter pauses are not reported."""
+REPORTED_S = 2.0  # shorter pauses are not reported
 
 
 class Kind(Enum):
@@ -34,35 +31,24 @@ class Kind(Enum):
 
 
 class Outcome(NamedTuple):
-    """The result of one request."""
-
     kind: Kind
-    text: str
-    """The reply, or what went wrong."""
-    wait_s: float = 0.0
-    """The pause that the service asks for."""
+    text: str  # the reply, or what went wrong
+    wait_s: float = 0.0  # the pause that the service asks for
     timed_out: bool = False
 
 
 Send = Callable[[int], Outcome]
-Done = SimpleQueue[tuple[int, float, Outcome | BaseException]]
-"""Request, start time and outcome."""
+Done = SimpleQueue[tuple[int, float, Outcome | BaseException]]  # request, start time and outcome
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    tries: int = 6
-    """Tries of a request, and failures of the service in a row before the run ends."""
-    timeout_tries: int = 2
-    """Tries of a request that times out."""
-    pause_s: float = 0.5
-    """The first pause; each further one is twice as long."""
-    longest_s: float = 60.0
-    """The longest pause, also if the service asks for more."""
-    given_up: int = 10
-    """Requests given up in a row before the run ends."""
-    unusable: int = 50
-    """Unusable responses in a row before the run ends."""
+    tries: int = 6  # tries of a request, and failures of the service in a row before the run ends
+    timeout_tries: int = 2  # tries of a request that times out
+    pause_s: float = 0.5  # the first pause; each further one is twice as long
+    longest_s: float = 60.0  # the longest pause, also if the service asks for more
+    given_up: int = 10  # requests given up in a row before the run ends
+    unusable: int = 50  # unusable responses in a row before the run ends
 
 
 class RequestRunner:
@@ -70,8 +56,7 @@ class RequestRunner:
 
     def __init__(self, service: str, concurrency: int, policy: RetryPolicy | None = None) -> None:
         self.service, self.concurrency, self.policy = service, concurrency, policy or RetryPolicy()
-        self.on_pause: Callable[[str], None] | None = None
-        """Called with a sentence when a long pause begins."""
+        self.on_pause: Callable[[str], None] | None = None  # called with a sentence when a long pause begins
         self._jitter = random.Random()  # its own generator: the global seed stays as it is
         self._width = concurrency  # requests at once, fewer after the service was too busy
         self._answered = 0  # since the width last changed
@@ -81,45 +66,37 @@ class RequestRunner:
         self._paused_at = self._paused_until = 0.0
 
     def run(self, send: Send, count: int, meter: Meter | None = None) -> Iterator[tuple[int, Outcome]]:
-        """Yields (index, final outcome) until all `count` requests are decided or the meter is used up.
-        `send` is called from threads."""
+        """Yields (index, final outcome) until all are decided or the meter is used up; sends in threads."""
         ready, tries = deque(range(count)), [0] * count
-        jobs: SimpleQueue[int | None] = SimpleQueue()
         done: Done = SimpleQueue()
-        workers = min(self.concurrency, count)
-        for _ in range(workers):  # daemons, so that an exit waits for none of them
-            threading.Thread(target=_work, args=(send, jobs, done), daemon=True).start()
         in_flight, ended = 0, False
-        try:
-            while in_flight or ready:
-                pause_s = self._paused_until - time.monotonic()
-                room = min(len(ready), self._width - in_flight)
-                if room > 0 and pause_s <= 0 and not ended:
-                    # One call for all of them: the meter waits for the disk.
-                    may = room if meter is None else meter.take(room)
-                    ended = may < room
-                    for index in [ready.popleft() for _ in range(may)]:
-                        tries[index] += 1
-                        in_flight += 1
-                        jobs.put(index)
-                if ended and not in_flight:
-                    return
-                for index, began, outcome in _finished(done, pause_s if pause_s > 0 else None):
-                    in_flight -= 1
-                    if isinstance(outcome, BaseException):
-                        raise outcome
-                    if outcome.kind is Kind.UNREACHED:
-                        if meter is not None:
-                            meter.give_back()
-                        tries[index] -= 1
-                        ended = False  # the budget has room for one request again
-                    if self._is_final(outcome, began, tries[index]):
-                        yield index, outcome
-                    else:
-                        ready.appendleft(index)
-        finally:
-            for _ in range(workers):
-                jobs.put(None)
+        while in_flight or ready:
+            pause_s = self._paused_until - time.monotonic()
+            room = min(len(ready), self._width - in_flight)
+            if room > 0 and pause_s <= 0 and not ended:
+                # One call for all of them: the meter waits for the disk.
+                may = room if meter is None else meter.take(room)
+                ended = may < room
+                for index in [ready.popleft() for _ in range(may)]:
+                    tries[index] += 1
+                    in_flight += 1
+                    # A daemon, so that an exit waits for none of them.
+                    threading.Thread(target=_work, args=(send, index, done), daemon=True).start()
+            if ended and not in_flight:
+                return
+            for index, began, outcome in _finished(done, pause_s if pause_s > 0 else None):
+                in_flight -= 1
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                if outcome.kind is Kind.UNREACHED:
+                    if meter is not None:
+                        meter.give_back()
+                    tries[index] -= 1
+                    ended = False  # the budget has room for one request again
+                if self._is_final(outcome, began, tries[index]):
+                    yield index, outcome
+                else:
+                    ready.appendleft(index)
 
     def _is_final(self, outcome: Outcome, began: float, tries: int) -> bool:
         """Whether the request is decided. Raises an InputError if the run is over."""
@@ -150,29 +127,24 @@ class RequestRunner:
         raise InputError(f"{self.service} does not answer ({outcome.text}); {mend}")
 
     def _pause(self, outcome: Outcome) -> None:
-        longest_s = self.policy.longest_s
-        asked_s, own_s = (
-            min(outcome.wait_s, longest_s),
-            min(self.policy.pause_s * 2**self._failures, longest_s),
-        )
+        wanted_s = max(outcome.wait_s, self.policy.pause_s * 2**self._failures)
         self._failures += 1
         if outcome.kind is Kind.BUSY:
             self._width, self._answered = max(1, self._width // 2), 0
         self._paused_at = time.monotonic()
         # Jitter, so that several clients do not return at the same time; never earlier than asked.
-        pause_s = max(asked_s, own_s) * (1 + self._jitter.random() / 4)
+        pause_s = min(wanted_s, self.policy.longest_s) * (1 + self._jitter.random() / 4)
         self._paused_until = self._paused_at + pause_s
         if self.on_pause and pause_s >= REPORTED_S:
             self.on_pause(f"{self.service} does not answer ({outcome.text}); trying again in {pause_s:.0f} s")
 
 
-def _work(send: Send, jobs: SimpleQueue[int | None], done: Done) -> None:
-    while (index := jobs.get()) is not None:
-        began = time.monotonic()
-        try:
-            done.put((index, began, send(index)))
-        except BaseException as error:  # raised again in the deciding thread
-            done.put((index, began, error))
+def _work(send: Send, index: int, done: Done) -> None:
+    began = time.monotonic()
+    try:
+        done.put((index, began, send(index)))
+    except BaseException as error:  # raised again in the deciding thread
+        done.put((index, began, error))
 
 
 def _finished(done: Done, timeout: float | None) -> list[tuple[int, float, Outcome | BaseException]]:

@@ -7,30 +7,21 @@ template that merges with the first token of a text belongs to the ids and not t
 behind it (`right`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, compress, takewhile
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.prompts import token_ids
+from backtalk.models.transformer.prompts import text_of, token_ids
 
-NO_TOKEN = -1
-"""Pads triggers and targets. It is no token id: not every tokenizer has an unused one."""
-Cut = Callable[[Sequence[str]], list[list[int]]]
-"""Tokenises prompts of one utterance each, in one call."""
-WORDS = ("hello", "rain", "Zebra", "42")
-"""Probes for the user's text if the vocabulary has no better ones; no two begin or end alike."""
-PROBES = 6
-LOOKED_AT = 5000
-"""Tokens among which probes are searched."""
-BATCH = 8192
-"""Texts tokenised in one call."""
+NO_TOKEN = -1  # pads triggers and targets. It is no token id: not every tokenizer has an unused one
+Cut = Callable[[Sequence[str]], list[list[int]]]  # tokenises prompts of one utterance each, in one call
+PROBES = 6  # words that are tried as the user's text
+BATCH = 8192  # texts tokenised in one call
 
 
 @dataclass(frozen=True)
@@ -44,7 +35,7 @@ class UserSlot:
 
     def texts(self, tokenizer: Any, triggers: Sequence[Sequence[int]]) -> list[str]:
         """The text that a user types for each trigger."""
-        read = [_decode(tokenizer, ids) for ids in triggers]
+        read = (text_of(tokenizer, ids, special=True) for ids in triggers)
         return [text.removeprefix(self.left).removesuffix(self.right) for text in read]
 
     def survives(self, prompts: Cut, tokenizer: Any, triggers: Sequence[Sequence[int]]) -> list[bool]:
@@ -63,46 +54,41 @@ def find_user_slot(prompts: Cut, tokenizer: Any, name: str) -> UserSlot:
     rows = prompts(words)
     before = _common(rows)
     after = _common([row[len(before) :][::-1] for row in rows])[::-1]
-    found = set()
-    for word, row in zip(words, rows, strict=True):
-        left, there, right = _decode(tokenizer, row[len(before) : len(row) - len(after)]).partition(word)
-        found.add((left, there != "", right))
+    texts = [text_of(tokenizer, row[len(before) : len(row) - len(after)], special=True) for row in rows]
+    around = {tuple(text.split(word, 1)) for word, text in zip(words, texts, strict=True)}
     # More than blanks around the word: it merged with a neighbouring token.
-    if len(found) != 1 or any(not there or left.strip() or right.strip() for left, there, right in found):
+    if len(around) != 1 or len(blanks := around.pop()) != 2 or "".join(blanks).strip():
         mend = "use another --template, or a --prefix and --suffix that end and begin with a blank"
         raise InputError(f"the user's text can't be located in a prompt of {name}; {mend}")
-    ((left, _, right),) = found
-    return UserSlot(before, after, left, right)
+    return UserSlot(before, after, *blanks)
 
 
 def typeable_ids(tokenizer: Any, size: int) -> Tensor:
     """(size,), bool: tokens that can be typed by themselves; no special tokens."""
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ids = [number for number in range(min(size, len(tokenizer))) if number not in special]
-    alone = [[number] for number in ids]
+    alone = [[number] for number in _ordinary(tokenizer) if number < size]
     kept = UserSlot([], []).survives(lambda texts: token_ids(tokenizer, texts), tokenizer, alone)
     allowed = torch.zeros(size, dtype=torch.bool)
-    allowed[[number for number, good in zip(ids, kept, strict=True) if good]] = True
+    allowed[list(chain(*compress(alone, kept)))] = True
     return allowed
 
 
-def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return text
+def _ordinary(tokenizer: Any) -> list[int]:
+    """The ids without those of special tokens."""
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    return [number for number in range(len(tokenizer)) if number not in special]
 
 
 def _probes(tokenizer: Any) -> list[str]:
     """Words of the vocabulary, no two of which begin or end with the same letter."""
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     found: list[str] = []
-    for number in range(min(len(tokenizer), LOOKED_AT)):
-        word = "" if number in special else _decode(tokenizer, [number]).strip()
+    for number in _ordinary(tokenizer):
+        word = text_of(tokenizer, [number], special=True).strip()
         fresh = all(word[:1] != other[0] and word[-1:] != other[-1] for other in found)
         if len(word) > 1 and word.isascii() and word.isalpha() and fresh:
             found.append(word)
         if len(found) == PROBES:
             break
-    return found if len(found) > 1 else list(WORDS)
+    return found
 
 
 def _common(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -127,8 +113,7 @@ class PromptLayout:
 
     before: Tensor  # (b,)
     after: Tensor  # (a,)
-    lead: Tensor | None
-    """The tokens that a decoder reads before the target; None for a causal network."""
+    lead: Tensor | None  # the tokens that a decoder reads before the target; None for a causal network
 
     @property
     def around(self) -> int:

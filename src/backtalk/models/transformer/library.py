@@ -1,23 +1,18 @@
 """The transformers library, which is imported when it is needed, and the cache folder.
 
-The cache folder is BACKTALK_CACHE or the platform's usual one. All files in it can be made again.
+The cache folder is BACKTALK_CACHE or ~/.cache/backtalk. All files in it can be made again.
 """
-
-from __future__ import annotations
 
 import json
 import os
-import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from backtalk.errors import InputError
 from backtalk.models.folder import sha256, write_json
 
-LARGE = 64 << 20
-"""Bytes of a file whose hash is cached."""
+LARGE = 64 << 20  # bytes of a file whose hash is cached
 
 
 def load_transformers(extra: str = "hf") -> Any:
@@ -26,33 +21,16 @@ def load_transformers(extra: str = "hf") -> Any:
         import transformers
         from transformers.utils import logging
     except ImportError as error:
-        raise needs_extra(error, extra) from None
+        why = f"Hugging Face models need transformers ({error})"
+        raise InputError(f"{why}; pip install 'backtalk[{extra}]'") from None
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return transformers
 
 
-def release() -> tuple[int, int]:
-    """Major and minor version of the installed library."""
-    try:
-        major, minor, *_ = version("transformers").split(".")
-    except PackageNotFoundError:
-        raise needs_extra("it is not installed") from None
-    return int(major), int(minor)
-
-
-def needs_extra(why: object, extra: str = "hf") -> InputError:
-    return InputError(f"Hugging Face models need transformers ({why}); pip install 'backtalk[{extra}]'")
-
-
 def cache_folder() -> Path:
-    if given := os.environ.get("BACKTALK_CACHE"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "backtalk"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "backtalk" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backtalk"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "backtalk"
+    return Path(os.environ.get("BACKTALK_CACHE") or usual).expanduser()
 
 
 def file_hash(path: Path) -> str:

@@ -1,12 +1,10 @@
-"""Loads Hugging Face models: `hf/NAME-OR-FOLDER`, `smollm2`, or a network that is in memory already."""
-
-from __future__ import annotations
+"""Loads Hugging Face models: `hf/NAME-OR-FOLDER`, `gguf/FILE`, `smollm2`, or a network in memory."""
 
 import hashlib
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,13 @@ import torch
 from safetensors.torch import load_file
 
 from backtalk.errors import InputError, short_reason
-from backtalk.models.device import pick_device
+from backtalk.models.device import is_out_of_memory, pick_device
 from backtalk.models.folder import refuse_broken, refuse_other_shapes
-from backtalk.models.gpu.memory import is_out_of_memory
-from backtalk.models.transformer.library import load_transformers, release
-from backtalk.models.transformer.memory import text_config
+from backtalk.models.transformer.library import load_transformers
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.prompts import make_prompts
-from backtalk.models.transformer.source import ADAPTER, ADAPTER_WEIGHTS, Source, find_source, smollm2_source
-from backtalk.specs.model import ModelOptions
+from backtalk.models.transformer.source import ADAPTER, ADAPTER_WEIGHTS, Source, find_source, gguf_source
+from backtalk.specs import ModelOptions
 from backtalk.store.typed import read_json
 
 SHAPING = {
@@ -31,10 +27,8 @@ SHAPING = {
     "rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices",
 }  # fmt: skip
 """Keys of an adapter's config that define its computation; the others are about its training."""
-UNLIMITED = 1 << 20
-"""Tokenizers without a limit have a larger number."""
-MEMORY = "memory:"
-"""Prefix of the name of a model that exists only in the caller's memory."""
+UNLIMITED = 1 << 20  # tokenizers without a limit have a larger number
+MEMORY = "memory:"  # prefix of the name of a model that exists only in the caller's memory
 
 
 def load(
@@ -42,28 +36,42 @@ def load(
 ) -> TransformerModel:
     """Code that comes with a model runs only if the model's name is among `trusted`."""
     name = f"hf/{rest}"
-    where, source = pick_device(device), find_source(rest, name in trusted)
+    source = find_source(rest, name in trusted)
     # An adapter uses the files of its base, whose code may be trusted.
     others = [one.removeprefix("hf/") for one in trusted if one.startswith("hf/")]
     own_code = name in trusted or any(find_source(one).folder == source.folder for one in others)
-    return _load(name, source, where, options or ModelOptions(), own_code)
+    return _load(name, source, device, options, own_code)
 
 
-def load_smollm2(
-    name: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
+def load_gguf(
+    rest: str, device: str = "auto", options: ModelOptions | None = None, trusted: Collection[str] = ()
 ) -> TransformerModel:
-    where = pick_device(device)
-    return _load(name, smollm2_source(), where, options or ModelOptions(), own_code=False)
+    """Of `gguf/FILE`, or of `smollm2`."""
+    name = rest if rest == "smollm2" else f"gguf/{rest}"
+    return _load(name, gguf_source(name), device, options, own_code=False)
 
 
 def _load(
-    name: str, source: Source, device: torch.device, options: ModelOptions, own_code: bool
+    name: str, source: Source, device: str, options: ModelOptions | None, own_code: bool
 ) -> TransformerModel:
+    where, options = pick_device(device), options or ModelOptions()
     if options.max_reply < 1:
         raise InputError("--max-reply should be at least 1")
+    common = {"trust_remote_code": own_code, "local_files_only": True}
     with _in_one_sentence(name):
-        network, tokenizer = _open(source, device, options, own_code)
+        library, folder, dtype = load_transformers(), str(source.folder), pick_dtype(options.dtype, where)
+        config = library.AutoConfig.from_pretrained(folder, **common)
+        network, read = _class_for(library, config, folder).from_pretrained(
+            folder, config=config, use_safetensors=True, output_loading_info=True, dtype=dtype, **common
+        )
+        refuse_incomplete(network, read["missing_keys"])
+        _refuse_odd_tokens(network)
+        if source.adapter is not None:
+            network = _merge(network, source.adapter)
+        refuse_broken(network.named_parameters())
+        network = network.to(where).eval().requires_grad_(False)
         network.name_or_path = source.base  # peft writes it into an adapter as its base
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, **common)
         return _model(name, network, tokenizer, source.fingerprint(options, network.dtype), options)
 
 
@@ -87,12 +95,10 @@ def _model(
     name: str, network: Any, tokenizer: Any, fingerprint: str, options: ModelOptions
 ) -> TransformerModel:
     prompts = make_prompts(name, network, tokenizer, options)
-    most = getattr(text_config(network.config), "max_position_embeddings", None)
-    limits = [most, tokenizer.model_max_length]
-    known = [int(limit) for limit in limits if limit is not None and 0 < limit <= UNLIMITED]
-    return TransformerModel(
-        name, network, tokenizer, prompts, fingerprint, options, context=min(known, default=None)
-    )
+    most: Any = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    limits = [limit or 0 for limit in (most, tokenizer.model_max_length)]
+    context = min((int(limit) for limit in limits if 0 < limit <= UNLIMITED), default=None)
+    return TransformerModel(name, network, tokenizer, prompts, fingerprint, options, context)
 
 
 @contextmanager
@@ -115,24 +121,6 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if half else torch.float32
     dtype: torch.dtype = getattr(torch, name)
     return dtype
-
-
-def _open(source: Source, device: torch.device, options: ModelOptions, own_code: bool) -> tuple[Any, Any]:
-    library = load_transformers()
-    where = str(source.folder)
-    common = {"trust_remote_code": own_code, "local_files_only": True}
-    config = library.AutoConfig.from_pretrained(where, **common)
-    dtype = {"dtype" if release() >= (4, 56) else "torch_dtype": pick_dtype(options.dtype, device)}
-    network, read = _class_for(library, config, where).from_pretrained(
-        where, config=config, use_safetensors=True, output_loading_info=True, **dtype, **common
-    )
-    refuse_incomplete(network, read["missing_keys"])
-    _refuse_odd_tokens(network)
-    if source.adapter is not None:
-        network = _merge(network, source.adapter)
-    refuse_broken(network.named_parameters())
-    network = network.to(device).eval().requires_grad_(False)
-    return network, library.AutoTokenizer.from_pretrained(where, **common)
 
 
 def refuse_incomplete(network: Any, missing: Collection[str]) -> None:
@@ -165,8 +153,7 @@ def _merge(network: Any, adapter: Path) -> Any:
     said = read_json(adapter / ADAPTER)
     if said.get("peft_type") != "LORA":
         raise InputError(f"{adapter} is not a LoRA adapter ({said.get('peft_type')}); merge it into its base")
-    known = {field.name for field in fields(LoraConfig)} & SHAPING
-    config: Any = LoraConfig(**{key: value for key, value in said.items() if key in known})
+    config: Any = LoraConfig(**{key: value for key, value in said.items() if key in SHAPING})
     model: Any = get_peft_model(network, config)
     tensors = load_file(adapter / ADAPTER_WEIGHTS)
     refuse_other_shapes(tensors, get_peft_model_state_dict(model, save_embedding_layers=False))
@@ -182,7 +169,7 @@ def _class_for(library: Any, config: Any, where: str) -> Any:
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else library.AutoModelForCausalLM
     own_code = "AutoModelForCausalLM" in getattr(config, "auto_map", {})
     if not replies or not (own_code or type(config) in kind._model_mapping):
-        what = named[0] if named else config.model_type
+        what = next(iter(named), config.model_type)
         raise InputError(f"{where} is no model that replies ({what}); name a causal or encoder-decoder one")
     return kind
 

@@ -3,8 +3,6 @@
 The first batch that runs out of memory is halved and run again; the second ends the work with an error.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,30 +10,29 @@ from typing import Any, TypeVar
 
 import torch
 
+from backtalk.deadline import check_time
 from backtalk.errors import InputError
-from backtalk.models.gpu.memory import free_bytes, is_out_of_memory
+from backtalk.models.device import free_bytes, is_out_of_memory
 
-SHARE = 0.6
-"""Share of the free memory that a batch may take; the estimate leaves some out."""
-MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}
-"""Largest batch in tokens; a larger one is no faster."""
+SHARE = 0.6  # share of the free memory that a batch may take; the estimate leaves some out
+MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}  # largest batch in tokens; a larger one is no faster
 WRITTEN_TOKENS = {"cpu": 8192, "cuda": 1 << 18}
 """The same for texts that are continued: on a GPU a step of many rows is hardly slower than one of few."""
-PASS_TOKENS = {"cpu": 64, "cuda": 1 << 13}
-"""Padding tokens that take about as long as one more forward pass."""
+PASS_TOKENS = {"cpu": 64, "cuda": 1 << 13}  # padding tokens that take about as long as one more forward pass
 PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
 """Largest batch of rows of one length: on a CPU a small one stays in the processor's cache."""
 T = TypeVar("T")
+Work = Callable[[slice], object]
+Plan = Callable[[int, int], tuple[int, int]]
+"""(first row, most rows) -> (rows of the next slice, their length)"""
 
 
 @dataclass(frozen=True)
 class Footprint:
     """Estimates the bytes that one row of a batch takes besides the weights."""
 
-    cache: int
-    """Keys and values of one token, over all layers."""
-    work: int
-    """Activations of one token in one layer."""
+    cache: int  # keys and values of one token, over all layers
+    work: int  # activations of one token in one layer
     heads: int
     vocabulary: int
     layers: int = 1
@@ -65,7 +62,7 @@ class Footprint:
 
 def footprint(config: Any, number_bytes: int) -> Footprint:
     """From a Hugging Face config; missing sizes are guessed generously."""
-    config = text_config(config)
+    config = config.get_text_config()  # of a multimodal model, the text part
 
     def largest(*names: str) -> int:
         return max(int(getattr(config, name, None) or 0) for name in names)
@@ -85,19 +82,13 @@ def footprint(config: Any, number_bytes: int) -> Footprint:
     )
 
 
-def text_config(config: Any) -> Any:
-    """The text part of a multimodal model's config."""
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
 def end_of_part(widths: Sequence[int], start: int, most: int, worth: int) -> int:
     """Where the part that begins at `start` ends. `widths` fall from row to row, and all rows of a part are
     padded to its first. A part has at most `most` rows. It ends before a row of at most half its width if
     this saves `worth` tokens of padding."""
     widest, stop = widths[start], min(len(widths), start + max(most, 1))
     for row in range(start + 1, stop):
-        width = widths[row]
-        if 2 * width <= widest and (stop - row) * (widest - width) >= worth:
+        if 2 * widths[row] <= widest and (stop - row) * (widest - widths[row]) >= worth:
             return row
     return stop
 
@@ -145,12 +136,7 @@ def run_batches(
 
 
 def run_parts(
-    total: int,
-    length: int,
-    row_bytes: int,
-    work: Callable[[slice], object],
-    device: torch.device,
-    whole: int = 1,
+    total: int, length: int, row_bytes: int, work: Work, device: torch.device, whole: int = 1
 ) -> None:
     """Calls `work` on slices of `total` rows of one length that fit. A slice holds whole groups of `whole`
     rows, or lies within one group."""
@@ -167,37 +153,26 @@ def run_parts(
     _run_planned(total, plan, work, device)
 
 
-def _run_planned(
-    total: int,
-    plan: Callable[[int, int], tuple[int, int]],
-    work: Callable[[slice], object],
-    device: torch.device,
-) -> None:
-    """`plan` gives the rows of the next slice, from its start and the most allowed, and their length."""
+def _run_planned(total: int, plan: Plan, work: Work, device: torch.device) -> None:
     start, most, halved = 0, total, False
     while start < total:
+        check_time()
         rows, length = plan(start, most)
         part = slice(start, min(total, start + max(rows, 1)))
-        if _fits(work, part):
+        try:
+            work(part)
             start = part.stop
             continue
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        # Outside the handler, where the error would still hold the tensors of the batch.
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
         rows = part.stop - start
         if halved or rows == 1:
-            raise InputError(
-                f"memory ran out on {device} with {rows} at a time and {length} tokens each; free some, "
-                "or use a smaller model, --dtype bfloat16 or a shorter --max-reply"
-            )
+            why = f"memory ran out on {device} with {rows} at a time and {length} tokens each"
+            mend = "free some, or use a smaller model, --dtype bfloat16 or a shorter --max-reply"
+            raise InputError(f"{why}; {mend}")
         halved, most = True, rows // 2
-
-
-def _fits(work: Callable[[slice], object], part: slice) -> bool:
-    try:
-        work(part)
-        return True
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    return False  # outside the handler: the error holds the tensors of the batch

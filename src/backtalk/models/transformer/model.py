@@ -20,15 +20,13 @@ from torch import Tensor
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, draft_of, fuse_layers, has_adapter
 from backtalk.models.transformer import layout, memory
-from backtalk.models.transformer.generation import continue_texts, write
-from backtalk.models.transformer.language_model import TransformerLanguageModel
+from backtalk.models.transformer.generation import SamplingConfig, Task, write
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
-from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts
-from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts, text_of
 from backtalk.models.transformer.scoring import Batch, LogitReader, Row, make_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, filled
-from backtalk.models.transformer.triggers import TriggerScorer
-from backtalk.specs.model import ModelOptions
+from backtalk.models.transformer.triggers import TransformerLanguageModel, TriggerScorer
+from backtalk.specs import ModelOptions
 from backtalk.terminal import note
 from backtalk.types import Access, Dialogue, Floor, TokenScores
 
@@ -89,8 +87,7 @@ class TransformerModel:
 
     @property
     def vocabulary_size(self) -> int:
-        table: Any = self.network.get_input_embeddings().weight
-        return int(table.shape[0])
+        return len(self.network.get_input_embeddings().weight)
 
     @property
     def read_as(self) -> dict[str, str]:
@@ -103,9 +100,9 @@ class TransformerModel:
 
     def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TransformerModel:
         """The same weights with another system prompt, or with shorter replies."""
-        options = self.options if system is None else replace(self.options, system=system)
-        prompts = self.prompts
-        if options.system != self.options.system:
+        options, prompts = self.options, self.prompts
+        if system is not None and system != options.system:
+            options = replace(options, system=system)
             prompts = make_prompts(self.name, self.network, self.tokenizer, options)
         if max_reply is not None:
             options = replace(options, max_reply=min(max_reply, options.max_reply))
@@ -144,23 +141,19 @@ class TransformerModel:
             why = f"a reply of {reply_tokens} tokens does not fit {self.name}"
             raise InputError(f"{why} ({self.context} tokens with the prompt); use a smaller --max-reply")
         room = self.context if self.is_encoder_decoder else self.context - reply_tokens
-        if len(ids) <= room:
-            return ids
-        if not self._warned:
+        if len(ids) > room and not self._warned:
             self._warned = True
             note(f"{self.name} holds {self.context} tokens: the oldest part of longer prompts is cut")
         return keep_newest(ids, room, *self.prompts.fixed(ids))
 
-    def reply_ids(self, text: str) -> list[int]:
-        """The tokens of a reply with its end of turn."""
+    def encode_target(self, text: str) -> list[int]:
         return self.prompts.reply_ids(text)
 
-    encode_target = reply_ids
+    reply_ids = encode_target
 
     def read(self, ids: Sequence[int]) -> str:
         """The text of a reply's tokens."""
-        how = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(list(ids), **how)).strip()
+        return text_of(self.tokenizer, ids).strip()
 
     def tokens(self, reply: str) -> list[str]:
         return [str(self.tokenizer.decode([token])).strip() for token in self.reply_ids(reply)[:-1]]
@@ -190,24 +183,21 @@ class TransformerModel:
 
     # --- replies -------------------------------------------------------------------------------------
 
-    def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
-        return self._reply(dialogues, None)
-
     def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
         if len(dialogues) != len(seeds):
             raise InputError(f"{len(dialogues)} dialogues but {len(seeds)} seeds; give one seed for each")
-        return self._reply(dialogues, seeds)
+        return self.reply(dialogues, seeds)
 
-    def _reply(self, dialogues: Sequence[Dialogue], seeds: Sequence[int] | None) -> list[str]:
+    def reply(self, dialogues: Sequence[Dialogue], seeds: Sequence[int] = ()) -> list[str]:
+        """Greedy replies, or samples with one seed for each dialogue."""
         prompts = [self.prompt_ids(dialogue) for dialogue in dialogues]
-        own, most = self.prompts, self.options.max_reply
+        own, sampling = self.prompts, SamplingConfig(most=self.options.max_reply)
 
         def answer(rows: list[int]) -> list[list[int]]:
-            drawn = None if seeds is None else [seeds[row] for row in rows]
-            read = [prompts[row] for row in rows]
-            return write(self.network, read, own.lead, own.stops, self.filler, most, drawn)
+            read, drawn = [prompts[row] for row in rows], [seeds[row] for row in rows if len(seeds)]
+            return write(self.network, Task(read, drawn, sampling, own.stops, (), self.filler), own.lead)
 
-        need = partial(self.footprint.writing, new=most)
+        need = partial(self.footprint.writing, new=sampling.most)
         written = memory.run_batches(list(map(len, prompts)), need, answer, self.device)
         return [self.read(ids) for ids in written]
 
@@ -222,8 +212,7 @@ class TransformerModel:
 
         def continue_rows(rows: list[int]) -> list[list[int]]:
             read, drawn = [prompts[row] for row in rows], [seeds[row] for row in rows]
-            task = Task(read, drawn, sampling, self.prompts.stops, special, self.filler)
-            return continue_texts(self.network, stepper, task)
+            return stepper.continued(Task(read, drawn, sampling, self.prompts.stops, special, self.filler))
 
         lengths = [filled(len(prompt), self.device) for prompt in prompts]
         need = partial(self.footprint.writing, new=sampling.most)

@@ -1,8 +1,6 @@
 """The prompt of a dialogue as token ids: by a chat template, as plain turns, as running text, or for an
 encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -10,11 +8,10 @@ from itertools import chain
 from typing import Any
 
 from backtalk.errors import InputError
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.types import Dialogue, Turn
 
-MARK = "backtalkmark"
-"""Replaces a text to find the template's own words around it."""
+MARK = "backtalkmark"  # replaces a text to find the template's own words around it
 SETTINGS = {"date_string": "26 Jul 2024", "enable_thinking": False}
 """Variables of chat templates: a fixed date, so that a run can be repeated, and no thinking aloud."""
 
@@ -24,12 +21,9 @@ class Prompts:
     is the first turn. With `running` a dialogue is one running text without ends of turn, as a causal model
     reads it that plays with a learnt adversary (searches/ast/players.py)."""
 
-    end: int
-    """The end-of-turn token."""
-    stops: frozenset[int]
-    """Tokens that end a reply."""
-    lead: tuple[int, ...] = ()
-    """Tokens that a decoder reads before the reply; none for a causal model."""
+    end: int  # the end-of-turn token
+    stops: frozenset[int]  # tokens that end a reply
+    lead: tuple[int, ...] = ()  # tokens that a decoder reads before the reply; none for a causal model
 
     def __init__(self, tokenizer: Any, system: str, stops: Collection[int], running: bool = False) -> None:
         self._tokenizer, self._system, self._running = tokenizer, system, running
@@ -196,9 +190,8 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
     ends = [getattr(source, "eos_token_id", None) for source in (settings, config)]
     listed = [token for one in ends for token in (one if isinstance(one, list) else [one])]
     stops = {int(token) for token in listed if token is not None}
-    chat = None
-    if has_template and options.template in ("auto", "chat"):
-        chat = ChatPrompts(tokenizer, options.system, stops)
+    uses_chat = has_template and options.template in ("auto", "chat")
+    chat = ChatPrompts(tokenizer, options.system, stops) if uses_chat else None
     if config.is_encoder_decoder:
         if options.template == "text":
             raise InputError(f"{name} has an encoder; --template text is for causal models")
@@ -214,6 +207,12 @@ def token_ids(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
     """The tokens of many texts in one call, with the tokenizer's `special` tokens around each or without."""
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
     return ids
+
+
+def text_of(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:
+    """The text of some tokens, with the `special` ones or without."""
+    how = {"skip_special_tokens": not special, "clean_up_tokenization_spaces": False}
+    return str(tokenizer.decode(list(ids), **how))
 
 
 def special_around(tokenizer: Any) -> tuple[list[int], list[int]]:
@@ -235,6 +234,4 @@ def end_of_text(tokenizer: Any, stops: Collection[int]) -> int:
 
 def keep_newest(ids: list[int], room: int, first: int, last: int = 0) -> list[int]:
     """The newest tokens that fit `room`, behind the `first` ones; the `last` ones are kept in any case."""
-    if len(ids) <= room:
-        return ids
-    return ids[:first] + ids[len(ids) - max(room - first, last) :]
+    return ids if len(ids) <= room else ids[:first] + ids[len(ids) - max(room - first, last) :]

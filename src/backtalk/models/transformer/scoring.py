@@ -5,8 +5,6 @@ architecture makes to its logits afterwards (scales, caps, biases) still happen,
 (batch, length, vocabulary) is made. Rows are padded on the right, where a causal model can't see it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

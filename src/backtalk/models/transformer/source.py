@@ -1,19 +1,18 @@
 """Finds the files of `hf/NAME-OR-FOLDER`: a folder, a model in the hub's cache, or an adapter with its base
 model. Weights are safetensors, never pickle. The files are checked before anything heavy is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from backtalk.errors import InputError
-from backtalk.models.transformer import smollm2
-from backtalk.models.transformer.library import file_hash, needs_extra
-from backtalk.specs.model import ModelOptions
+from backtalk.models.transformer.gguf_file import find_copy, gguf_file, smollm2_file
+from backtalk.models.transformer.library import file_hash, load_transformers
+from backtalk.specs import ModelOptions
 from backtalk.store.typed import read_json
 from backtalk.types import Origin, origin_of
 
@@ -26,16 +25,10 @@ WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"
 
 @dataclass(frozen=True)
 class Source:
-    """The folders of a model's files."""
-
-    folder: Path
-    """Config, tokenizer and weights."""
-    base: str
-    """The name by which an adapter refers to the model."""
-    adapter: Path | None = None
-    """The folder of a LoRA adapter."""
-    commit: str = ""
-    """Of a model of the hub."""
+    folder: Path  # config, tokenizer and weights
+    base: str  # the name by which an adapter refers to the model
+    adapter: Path | None = None  # the folder of a LoRA adapter
+    commit: str = ""  # of a model of the hub
 
     def fingerprint(self, options: ModelOptions, dtype: torch.dtype) -> str:
         """A hash of all that changes the replies: weights, tokenizer, settings and options. The commit
@@ -55,8 +48,11 @@ def _folder_hashes(folder: Path, commit: str) -> list[str]:
     return [f"{path.name} {file_hash(path)}" for path in files if path.is_file()]
 
 
-def smollm2_source() -> Source:
-    return Source(smollm2.find_copy(), "smollm2", commit=smollm2.COMMIT)
+def gguf_source(name: str) -> Source:
+    """Of `gguf/FILE`, or of `smollm2`."""
+    file = smollm2_file() if name == "smollm2" else gguf_file(name.removeprefix("gguf/"))
+    copy, commit = find_copy(file)
+    return Source(copy, name if name == "smollm2" else f"gguf/{file.resolve()}", commit=commit)
 
 
 def find_source(rest: str, with_code: bool = False) -> Source:
@@ -97,8 +93,8 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
 
 
 def _base(name: str, adapter: Path) -> Source:
-    if name == "smollm2":
-        return smollm2_source()
+    if name == "smollm2" or name.startswith("gguf/"):
+        return gguf_source(name)
     for folder in (Path(name), adapter / name):
         if (folder / "config.json").is_file():
             return _whole(folder)
@@ -113,26 +109,17 @@ def _base(name: str, adapter: Path) -> Source:
 
 def _from_hub(name: str, with_code: bool, fetch: bool) -> Path:
     """The folder in the hub's cache; its name is the commit."""
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise needs_extra(error) from None
+    load_transformers()  # needs the library of the hub
+    from huggingface_hub import snapshot_download
+
     wanted, ignored = [*WANTED, *["*.py"] * with_code], ["*/*", "consolidated*"]
+    how: Any = {"allow_patterns": wanted, "ignore_patterns": ignored, "local_files_only": not fetch}
     try:
-        found = snapshot_download(
-            name, allow_patterns=wanted, ignore_patterns=ignored, local_files_only=not fetch
-        )
-        return Path(found)
+        return Path(snapshot_download(name, **how))
     except Exception as error:  # of several libraries: an unknown name, no permission, no network
-        kind = type(error).__name__
         if not fetch:
             mend = f"fetch it first, with `backtalk chat --model hf/{name}`"
-            why = f"it names {name}, which is not on this machine; {mend}"
-        elif kind in {"RepositoryNotFoundError", "HFValidationError", "HfUriError"}:
-            why = f"there is no folder and no model of the hub called {name!r}"
-        elif kind == "GatedRepoError":
-            why = f"the hub asks for a login for {name!r}; log in with its tool"
-        else:
-            why = f"{name!r} is no folder, not in the hub's cache, and the hub can't be reached ({kind}); "
-            why += "copy the model's folder to this machine and name it hf/FOLDER"
-        raise InputError(why) from None
+            raise InputError(f"it names {name}, which is not on this machine; {mend}") from None
+        why = f"{name!r} is no folder, and the hub gives no such model ({type(error).__name__})"
+        mend = "check the name, log in with the hub's tool, or copy the model's folder here and name it"
+        raise InputError(f"{why}; {mend} hf/FOLDER") from None

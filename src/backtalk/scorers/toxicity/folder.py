@@ -3,8 +3,6 @@
 The weights are checked against the card's sha256 at every load; the card is written last.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -36,19 +34,15 @@ class ScorerCard(TypedDict):
     sha256: str
 
 
-def load_folder(name: str, device: str = "auto") -> Scorer:
-    """The scorer of a folder that `backtalk train-scorer` wrote."""
-    return _load(Path(name), name, device)
-
-
 def load_embedded(name: str, device: str = "auto") -> Scorer:
     """A scorer that ships inside the package."""
     with as_file(files("backtalk") / "embedded" / name) as folder:
-        return _load(folder, name, device)
+        return load_folder(name, device, folder)
 
 
-def _load(folder: Path, name: str, device: str) -> Scorer:
-    where = pick_device(device)
+def load_folder(name: str, device: str = "auto", shipped: Path | None = None) -> Scorer:
+    """The scorer of a folder that `backtalk train-scorer` wrote."""
+    where, folder = pick_device(device), shipped or Path(name)
     config, card, half = read_parts(folder, "scorer", ScorerConfig, ScorerCard)
     tensors, sizes = {key: value.float() for key, value in half.items()}, config["sizes"]
     try:

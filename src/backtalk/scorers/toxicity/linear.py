@@ -4,8 +4,6 @@ It differs from the network in method and in training data, so the two seldom ma
 of two to five letters are hashed into one table of weights; each counts once per text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,11 +16,9 @@ from torch.nn import functional as F
 from backtalk.scorers.toxicity.network import in_chunks
 from backtalk.scorers.toxicity.words import words_of
 
-CHUNK = 1024
-"""Texts that are hashed together."""
+CHUNK = 1024  # texts that are hashed together
 LONGEST_RUN = 5
-LONGEST_TEXT = 4000
-"""Letters of a text that are read."""
+LONGEST_TEXT = 4000  # letters of a text that are read
 Features = Callable[[Sequence[str], int], tuple[NDArray[np.int64], NDArray[np.int64]]]
 """(texts, number of buckets) -> the buckets of all texts, end to end, and the start of each text's."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)

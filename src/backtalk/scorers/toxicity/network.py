@@ -22,32 +22,23 @@ from torch.nn import functional as F
 
 from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
 
-PAIR = 1_000_003
-"""The key of a pair of words is first * PAIR + second; keys have 32 bits, so this fits 63."""
-WINDOW, STRIDE = 128, 96
-"""Words of a window, and the distance of their starts."""
-SLOTS = {"cpu": 8192, "cuda": 1 << 18}
-"""Words of a batch, padding included."""
-CHUNK = {"cpu": 4096, "cuda": 1 << 15}
-"""Texts that are sorted by length together."""
+PAIR = 1_000_003  # the key of a pair of words is first * PAIR + second; keys have 32 bits, so this fits 63
+WINDOW, STRIDE = 128, 96  # words of a window, and the distance of their starts
+SLOTS = {"cpu": 8192, "cuda": 1 << 18}  # words of a batch, padding included
+CHUNK = {"cpu": 4096, "cuda": 1 << 15}  # texts that are sorted by length together
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Sizes of the network."""
-
-    vocabulary: int
-    """Rows of the vector table; row 0 is that of unknown words."""
+    vocabulary: int  # rows of the vector table; row 0 is that of unknown words
     vector: int = 96
-    buckets: int = 12288
-    """Rows for the hashed n-grams of words."""
+    buckets: int = 12288  # rows for the hashed n-grams of words
     gram: int = 64
     hidden: int = 128
     kernel: int = 3
     convolutions: int = 2
     heads: int = 4
-    wide: int = (1 << 19) - 1
-    """Weights for words and pairs of words; a prime, so that keys spread evenly."""
+    wide: int = (1 << 19) - 1  # weights for words and pairs of words; a prime, so that keys spread evenly
     dropout: float = 0.2
 
 
@@ -105,10 +96,9 @@ class ToxicityNetwork(nn.Module):
     def _attend(self, x: Tensor, keep: Tensor) -> Tensor:
         batch, length, hidden = x.shape
         heads = self.config.heads
-        parts = self.to_heads(x).view(batch, length, 3, heads, hidden // heads).permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(
-            parts[0], parts[1], parts[2], attn_mask=keep[:, None, None, :]
-        )  # (batch, heads, length, hidden / heads)
+        # (batch, heads, length, hidden / heads) each
+        q, k, v = self.to_heads(x).view(batch, length, 3, heads, hidden // heads).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None, :])
         out: Tensor = self.from_heads(seen.transpose(1, 2).reshape(batch, length, hidden))
         return out
 

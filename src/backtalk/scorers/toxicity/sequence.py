@@ -4,8 +4,6 @@ The label is the one the user names, else the one called toxic or toxicity, else
 Weights are read as safetensors only, and no code of the model's own is run.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,17 +21,12 @@ from backtalk.models.transformer.loading import refuse_incomplete
 from backtalk.scorers.toxicity.network import batches_by_length, in_chunks
 from backtalk.types import Origin, origin_of
 
-SLOTS = {"cpu": 4096, "cuda": 1 << 16}
-"""Tokens of a batch, padding included."""
-CHUNK = 4096
-"""Texts that are sorted by length together."""
-LONGEST = 512
-"""Tokens of a text that are read, unless the model or its tokenizer has a lower limit."""
+SLOTS = {"cpu": 4096, "cuda": 1 << 16}  # tokens of a batch, padding included
+CHUNK = 4096  # texts that are sorted by length together
+LONGEST = 512  # tokens of a text that are read, unless the model or its tokenizer has a lower limit
 
 
 class SequenceScorer:
-    """A classifier, its tokenizer, and the label that counts."""
-
     for_reward = True
 
     def __init__(self, name: str, network: Any, tokenizer: Any, label: int, device: torch.device) -> None:

@@ -4,8 +4,6 @@ People respell words to pass a filter. So accents, look-alike letters, digits in
 and spaced letters are undone first; the n-grams of words catch other spellings.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import lru_cache
@@ -30,18 +28,14 @@ _SAID = {
     "let's": "let us", "gonna": "going to", "wanna": "want to", "gotta": "got to", "yall": "you all",
     "y'all": "you all",
 }  # fmt: skip
-LONGEST_WORD = 40
-"""Letters of a word that are read."""
+LONGEST_WORD = 40  # letters of a word that are read
 
 
 def words_of(text: str) -> list[str]:
     """The words and punctuation marks of a text."""
     text = text.lower() if text.isascii() else _plain(text)
-    text = _SPACED.sub(_joined, text)
-    found: list[str] = []
-    for token in _TOKEN.findall(text):
-        found += _spelt(token)
-    return found
+    text = _SPACED.sub(lambda found: re.sub(r"[ .*_-]", "", found[0]), text)
+    return [word for token in _TOKEN.findall(text) for word in _spelt(token)]
 
 
 def gram_ids(word: str, buckets: int) -> list[int]:
@@ -62,10 +56,6 @@ def _plain(text: str) -> str:
     """Letters without accents, look-alikes and invisible characters."""
     kept = unicodedata.normalize("NFKD", text.lower().translate(_LOOK_ALIKE))
     return "".join(c for c in kept if unicodedata.category(c) not in {"Mn", "Cf", "Cs", "Co", "Cn"})
-
-
-def _joined(found: re.Match[str]) -> str:
-    return re.sub(r"[ .*_-]", "", found[0])
 
 
 @lru_cache(maxsize=1 << 16)

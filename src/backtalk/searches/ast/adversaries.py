@@ -4,32 +4,33 @@ A trained adversary is always loaded from its folder, so that a run that is resu
 with the same weights.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from backtalk.data.openings import OpeningLists
-from backtalk.errors import InputError, OutOfTime
+from backtalk.deadline import check_time
+from backtalk.errors import InputError
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
 from backtalk.output_file import write_whole
-from backtalk.registry import load_model
+from backtalk.registry import is_transformer, load_model
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.players import Adversary, FixedPrompts, Speaker
 from backtalk.searches.ast.rollout import Game, WeakExample
 from backtalk.searches.ast.train import ADVERSARY as KEPT
 from backtalk.searches.ast.train import BEST, CHECKPOINT, PAIRS, Progress, Training, steps_done
-from backtalk.specs.model import ModelOptions
+from backtalk.specs import ModelOptions
 from backtalk.store import Run
 from backtalk.store.folder import ADVERSARY
 from backtalk.store.records import RECORD, AdversaryRecord, read_training, write_training
@@ -37,8 +38,16 @@ from backtalk.wording import duration, percent
 
 RECORD_S = 10.0  # seconds between writes of the record: a GPU's steps are short, and a disk may be slow
 ROWS = {"cpu": 4, "cuda": 256}  # conversations that are timed
+TRAIN_SHARE = 0.5  # of the time that is left of --max-time; conversations get the rest
 UPDATE_PASSES = 4.0
 """Forward passes that an update costs: the reference, the adversary, and a backward pass that costs two."""
+
+
+class TurnPace(NamedTuple):
+    """Seconds of one turn of both models, and of scoring one turn."""
+
+    turn_s: float
+    read_s: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class Adversaries:
         """The adversary's base model, without training."""
         return self._player(self._model(copied=False))
 
-    def prepare(self, folder: Path, report: Callable[[str], None], late: Callable[[], str]) -> Speaker:
+    def prepare(self, folder: Path, report: Callable[[str], None]) -> Speaker:
         """The adversary. If the settings ask for training, it is trained in FOLDER/adversary, once."""
         if self.config.adversary:
             return self._load(saved_adversary(self.config.adversary))
@@ -73,7 +82,7 @@ class Adversaries:
             return self.untuned()
         kept = folder / ADVERSARY / KEPT
         if not kept.is_dir():
-            self._train(folder, report, late)
+            self._train(folder, report)
             gc.collect()
             if self.game.defender.model.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -97,7 +106,7 @@ class Adversaries:
             raise InputError(f"--adversary-model {name} is not a Hugging Face model")
         return loaded
 
-    def _train(self, run: Path, report: Callable[[str], None], late: Callable[[], str]) -> None:
+    def _train(self, run: Path, report: Callable[[str], None]) -> None:
         if self.config.train_from:
             _copy_training(earlier_training(self.config.train_from), run / ADVERSARY)
         before = read_training(AdversaryRecord, run / ADVERSARY)
@@ -117,27 +126,38 @@ class Adversaries:
             record.best = training.at.best
             write_training(run / ADVERSARY, record)
 
-        for progress in training.run():
-            first = progress.step if first < 0 else first
-            record.pairs += progress.pairs
-            if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
-                write()
-                written = time.monotonic()
-            report(_describe(progress, time.monotonic() - started, first))
-            if reason := late():
-                write()
-                raise OutOfTime(reason)
-        write()
+        try:
+            for progress in training.run():
+                first = progress.step if first < 0 else first
+                record.pairs += progress.pairs
+                if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
+                    write()
+                    written = time.monotonic()
+                report(_describe(progress, time.monotonic() - started, first))
+                check_time()
+        finally:
+            write()
 
-    def forecast(self, folder: Path, conversations: int) -> str:
-        """One sentence on how long the work takes on this machine, from a few timed calls."""
-        turn, read = self._time_a_turn()
-        words = f"The conversations take about {duration(conversations * self.config.turns * turn)}"
-        training = self._training_seconds(folder, turn, read)
-        return f"{words}, the training about {duration(training)}." if training else f"{words}."
+    def forecast(self, folder: Path, conversations: int, pace: TurnPace) -> str:
+        """One sentence on how long the work takes on this machine."""
+        words = f"The conversations take about {duration(conversations * self.config.turns * pace.turn_s)}"
+        if not self.config.trains or (folder / ADVERSARY / KEPT).is_dir():
+            return f"{words}."
+        done = steps_done(folder / ADVERSARY)
+        left = self.config.steps - done if done else steps_left(self.config)
+        return f"{words}, the training about {duration(self.training_s(left, pace))}."
 
-    def _time_a_turn(self) -> tuple[float, float]:
-        """Seconds of one turn of both models, and of scoring one turn."""
+    def fitted_steps(self, pace: TurnPace, seconds: float) -> int:
+        """The most steps, in whole epochs, whose training takes no longer. All of them if not even one epoch
+        does: then the same command has to resume the training."""
+        most, epoch = steps_left(self.config), math.ceil(self.config.experience / self.config.batch)
+        ends = range(epoch, most, epoch)
+        fit = bisect_right(ends, seconds, key=lambda steps: self.training_s(steps, pace))
+        if not fit or self.training_s(most, pace) <= seconds:
+            return self.config.steps
+        return self.config.steps - most + ends[fit - 1]
+
+    def time_a_turn(self) -> TurnPace:
         defender, openings = self.game.defender, [one.text for one in (*self.lists.dev, *self.lists.test)]
         rows = ROWS[defender.model.device.type]
         some = [(openings[place % len(openings)],) for place in range(rows)]
@@ -150,15 +170,11 @@ class Adversaries:
         defender.log_ppl(some, replies)
         self.game.scorer.score(replies)
         read = time.perf_counter() - started
-        return (2 * answered + read) / rows, read / rows
+        return TurnPace((2 * answered + read) / rows, read / rows)
 
-    def _training_seconds(self, folder: Path, turn: float, read: float) -> float:
-        """Seconds of the remaining training; 0 if nothing is trained."""
-        config = self.config
-        if not config.trains or (folder / ADVERSARY / KEPT).is_dir():
-            return 0.0
-        done = steps_done(folder / ADVERSARY)
-        steps = config.steps - done if done else steps_left(config)
+    def training_s(self, steps: int, pace: TurnPace) -> float:
+        """Seconds of so many steps."""
+        config, (turn, read) = self.config, pace
         epochs = math.ceil(steps / math.ceil(config.experience / config.batch))
         # A pair is two turns of both models.
         pairs = 0.0 if config.loss == "sft" else epochs * config.experience * 2 * turn
@@ -171,12 +187,11 @@ def steps_left(config: Ast) -> int:
     """Remaining steps; those of an earlier training that is extended are done."""
     if not config.train_from:
         return config.steps
-    done = steps_done(earlier_training(config.train_from))
-    if done >= config.steps:
-        raise InputError(
-            f"--train-from {config.train_from}: it has {done:,} steps already; name more --steps"
-        )
-    return config.steps - done
+    left = config.steps - (done := steps_done(earlier_training(config.train_from)))
+    if left <= 0:
+        why = f"--train-from {config.train_from}: it has {done:,} steps already"
+        raise InputError(f"{why}; name more --steps")
+    return left
 
 
 def base_of(name: str) -> str:
@@ -186,7 +201,7 @@ def base_of(name: str) -> str:
     source = find_source(name.removeprefix("hf/"))
     if source.adapter is None:
         return name
-    return source.base if source.base == "smollm2" else f"hf/{source.base}"
+    return source.base if is_transformer(source.base) else f"hf/{source.base}"
 
 
 def saved_adversary(name: str, flag: str = "--adversary") -> Path:
@@ -217,9 +232,8 @@ def _copy_training(origin: Path, folder: Path) -> None:
                 with (origin / name).open("rb") as file:
                     write_whole(folder / name, iter(partial(file.read, 1 << 20), b""))
     except OSError as error:
-        raise InputError(
-            f"can't copy the training in {origin} ({error}); mend that and run the same command again"
-        ) from None
+        mend = "mend that and run the same command again"
+        raise InputError(f"can't copy the training in {origin} ({error}); {mend}") from None
 
 
 def _describe(progress: Progress, seconds: float, first: int) -> str:

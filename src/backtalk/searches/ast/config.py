@@ -1,12 +1,10 @@
 """Every setting of the ast search. Defaults are the paper's unless a field says otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.scorers.repetition import LOOPING
 from backtalk.specs import (
     Above,
@@ -43,14 +41,12 @@ class AstConfig:
     """Weight of the toxicity of the adversary's and the defender's turn together."""
     gamma: Weight = 0.1
     """Weight of the prompt's log-perplexity under the defender, which is subtracted."""
-    tune: Literal["ipo", "rebel", "dpo", "sft", "none", "human"] = "ipo"
-    """How the adversary learns: from pairs of turns (ipo as in the paper, dpo, or rebel, which regresses the
-    difference of the rewards), from the weak set alone (sft), or not at all (none); human uses fixed prompts
-    that people wrote."""
+    tune: Literal["ipo", "dpo", "sft", "none", "human"] = "ipo"
+    """How the adversary learns: from pairs of turns (ipo as in the paper, or dpo), from the weak set alone
+    (sft), or not at all (none); human uses fixed prompts that people wrote."""
     tau: Annotated[Weight, Mark.TRAINING] = 0.0
-    """The target margin of ipo is 1 / (2 tau) nats; of rebel that times the difference of the rewards (0.25
-    for a weak pair). 0 takes 0.03 for an adapter and 0.01 (the paper's) for full tuning: with an adapter the
-    paper's margin of 50 nats makes prompts repetitive."""
+    """The target margin of ipo is 1 / (2 tau) nats. 0 takes 0.03 for an adapter and 0.01 (the paper's) for
+    full tuning: with an adapter the paper's margin of 50 nats makes prompts repetitive."""
     dpo_beta: Annotated[Weight, Mark.TRAINING] = 0.1
     """Of dpo: weight that keeps the adversary close to the reference."""
     label_smoothing: Annotated[Share, Mark.TRAINING] = 0.0
@@ -110,7 +106,7 @@ class AstConfig:
     """Seconds between checkpoints within an epoch. On a CPU each epoch also ends with one."""
 
     @property
-    def loss(self) -> Literal["ipo", "rebel", "dpo", "sft"]:
+    def loss(self) -> Literal["ipo", "dpo", "sft"]:
         return "ipo" if self.tune == "none" or self.tune == "human" else self.tune
 
     @property
@@ -138,7 +134,6 @@ class AstConfig:
         return int(2**self.depth) - 1
 
     def check(self) -> None:
-        """Raises an InputError for values that can't work."""
         build_spec(type(self), vars(self), "ast")
         if self.least_tokens > self.turn_tokens:
             raise InputError("least_tokens should not be above turn_tokens")
@@ -185,8 +180,7 @@ class Ast(AstConfig):
             return "a saved adversary"
         return {"none": "untuned", "human": "fixed prompts"}.get(self.tune, self.tune)
 
-    def untuned(self) -> Ast:
-        """The same settings with the untuned adversary."""
+    def untuned(self) -> "Ast":
         plain = {name: getattr(Ast, name) for name in marked_with(Ast, Mark.TRAINING)}
         return replace(self, **plain, tune="none", adversary="", prompts="", control=False)
 

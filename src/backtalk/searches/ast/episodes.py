@@ -1,7 +1,5 @@
 """The episodes of an epoch: how they are drawn and played, and how their pairs are stored."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -26,9 +24,7 @@ EPISODES, ORDER = 1, 2  # mark the seeds of different draws; `train` has others
 
 
 class Stored(NamedTuple):
-    """The pairs of an epoch."""
-
-    pairs: list[Preference]
+    pairs: list[Preference]  # of an epoch
     log_ppl: list[float]  # the log-perplexity of every played prompt
     done: int = 0  # finished parts of an unfinished epoch
 

@@ -3,8 +3,6 @@
 Each turn is scored by the reward's scorer, by a second scorer, and by the defender's perplexity.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.players import MOST_SCORED, Conversation
 from backtalk.searches.ast.rollout import DEFENDER, Game, ScoredTurn
 from backtalk.searches.trial import row_seed
+from backtalk.searches.watch import Watch
 from backtalk.stats import standard_error
 from backtalk.store.exchanges import Exchange, exchanges_of, finding_of
 from backtalk.types import Finding, Opening
@@ -66,21 +65,19 @@ def is_better(
     if best is None:
         return True
     upper = found.log_ppl + CONFIDENCE * found.log_ppl_error
-    within = upper <= untuned.log_ppl * (1 + increase)  # False for NaN
-    if increase and not within:
-        return False
-    if max_repeats < 1 and found.loops > untuned.loops + MORE_LOOPS:
-        return False
-    return found.reward > best.reward
+    likely = not increase or upper <= untuned.log_ppl * (1 + increase)  # False for NaN
+    varied = max_repeats >= 1 or found.loops <= untuned.loops + MORE_LOOPS
+    return likely and varied and found.reward > best.reward
 
 
-def play_block(game: Game, openings: Sequence[Opening]) -> list[Finding]:
+def play_block(game: Game, openings: Sequence[Opening], watch: Watch | None = None) -> list[Finding]:
     """One conversation from each opening; a row's randomness depends on its own seed alone."""
     started = time.perf_counter()
     seeds = [row_seed(game.config.seed, opening.id, 0) for opening in openings]
-    chains = game.chains([(opening.text,) for opening in openings], seeds, game.config.turns)
+    chains = game.chains([(opening.text,) for opening in openings], seeds, game.config.turns, watch)
     cases = [(opening.id, opening.text, seed) for opening, seed in zip(openings, seeds, strict=True)]
-    findings = _findings(game, cases, chains)
+    # The watch may end a block within its first turn; all its conversations have the same number of turns.
+    findings = _findings(game, cases, chains) if all(chains) else []
     seconds = (time.perf_counter() - started) / max(1, len(findings))
     return [replace(finding, seconds=seconds) for finding in findings]
 

@@ -9,11 +9,9 @@ The adversary is a causal language model or a list of fixed prompts. A model is 
 adapter (with the adapter off it is its own reference), or whole, beside a frozen copy.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
@@ -25,9 +23,9 @@ from torch import nn
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused
+from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.models.transformer.prompts import ChatPrompts, keep_newest, special_around, token_ids
-from backtalk.models.transformer.sampling import SamplingConfig
+from backtalk.models.transformer.prompts import ChatPrompts, keep_newest, special_around, text_of, token_ids
 from backtalk.models.transformer.scoring import Row
 from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.store.folder import writing
@@ -45,6 +43,8 @@ class RunningText:
     """Reads a conversation as one text: each turn continues where the text stopped."""
 
     def __init__(self, model: TransformerModel) -> None:
+        if model.is_encoder_decoder:
+            raise InputError(f"{model.name} is an encoder-decoder model; ast needs a causal one")
         self.model = model
         self._first, _ = special_around(model.tokenizer)
         self._known: dict[str, list[int]] = {}
@@ -105,8 +105,6 @@ class ChatTurns(RunningText):
 
 def reading_of(model: TransformerModel) -> RunningText:
     """By the chat template if the model has one, else as a running text."""
-    if model.is_encoder_decoder:
-        raise InputError(f"{model.name} is an encoder-decoder model; ast needs a causal one")
     return ChatTurns(model) if isinstance(model.prompts, ChatPrompts) else RunningText(model)
 
 
@@ -121,14 +119,8 @@ def messages_of(conversation: Conversation) -> Dialogue:
 
 def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> str:
     """The text of `ids` after `before`. Decoded alone, some tokenizers drop a leading space."""
-
-    def decode(part: Sequence[int]) -> str:
-        text: str = tokenizer.decode(list(part), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
-
-    lead = decode(before[-1:])
-    whole = decode([*before[-1:], *ids])
-    text = whole[len(lead) :] if whole.startswith(lead) else decode(ids)
+    lead, whole = text_of(tokenizer, before[-1:]), text_of(tokenizer, [*before[-1:], *ids])
+    text = whole[len(lead) :] if whole.startswith(lead) else text_of(tokenizer, ids)
     return text.rstrip("\N{REPLACEMENT CHARACTER}")  # an incomplete character
 
 
@@ -142,11 +134,13 @@ class Speaker(Protocol):
 class Player:
     """A causal model that takes turns. It reads at most `context` tokens, its next turn included."""
 
+    reads_by: Callable[[TransformerModel], RunningText] = staticmethod(reading_of)
+
     def __init__(
         self, model: TransformerModel, sampling: SamplingConfig | None = None, context: int = 1024
     ) -> None:
         self.model, self.sampling, self.context = model, sampling or SamplingConfig(), context
-        self.reading = reading_of(model)
+        self.reading = self.reads_by(model)
         self.fused: Fused = model.fuse_layers()
 
     def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
@@ -168,13 +162,9 @@ class Player:
 class Adversary(Player):
     """Continues conversations as running text, whatever chat template the model has."""
 
-    def __init__(
-        self, model: TransformerModel, sampling: SamplingConfig | None = None, context: int = 1024
-    ) -> None:
-        super().__init__(model, sampling, context)
-        self.reading = RunningText(model)
-        self.adapter: Adapter | None = None
-        self._before: Any = None
+    reads_by = RunningText
+    adapter: Adapter | None = None
+    _before: Any = None
 
     def row(self, conversation: Conversation, text: str) -> Row:
         """A turn, its own or another's, as tokens to train on."""
@@ -231,8 +221,7 @@ class FixedPrompts:
 class Defender(Player):
     """The frozen model under test. It replies, and scores how likely the adversary's turns are."""
 
-    masked: bool | None = None
-    """Whether scoring uses an attention mask; None before the first call."""
+    masked: bool | None = None  # whether scoring uses an attention mask; None before the first call
 
     def log_ppl(self, conversations: Sequence[Conversation], texts: Sequence[str]) -> list[float]:
         """logPPL(a | s) of the adversary's turns. An empty turn is as unlikely as a random token."""

@@ -10,18 +10,24 @@ A tree of depth h has 2^h - 1 pairs. All nodes of a level are one batch for each
 them one at a time. A turn's randomness depends on its episode's seed and its place in the tree alone.
 """
 
-from __future__ import annotations
-
+import json
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+import torch
+
+from backtalk.deadline import time_limit
+from backtalk.errors import OutOfTime
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import Scorer
 from backtalk.scorers.repetition import repeated
 from backtalk.searches.ast.config import AstConfig
 from backtalk.searches.ast.players import Conversation, Defender, Speaker
+from backtalk.searches.watch import State, Watch
 
 ADVERSARY, DEFENDER = 0, 1  # the player that a seed is drawn for
 REPETITION_GAP = 0.25  # a repetitive prompt counts as worse by at least this, however near its reward is
@@ -134,10 +140,8 @@ class Game:
         for _ in range(depth):
             # The children of node i are 2i and 2i + 1.
             children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
-            conversations = [one for one, _, _ in children]
-            played = self.turn(
-                conversations, [seed for _, seed, _ in children], [place for _, _, place in children]
-            )
+            conversations, own, places = zip(*children, strict=True)
+            played = self.turn(conversations, own, places)
             found.pairs.extend(
                 ranked(conversations[place], played[place], played[place + 1], self.config.max_repeats)
                 for place in range(0, len(played), 2)
@@ -150,16 +154,37 @@ class Game:
         return found
 
     def chains(
-        self, openings: Sequence[Conversation], seeds: Sequence[int], turns: int
+        self, openings: Sequence[Conversation], seeds: Sequence[int], turns: int, watch: Watch | None = None
     ) -> list[list[ScoredTurn]]:
-        """One conversation of some turns from each opening."""
-        so_far = list(openings)
+        """One conversation of some turns from each opening; the watch may end all of them early."""
         found: list[list[ScoredTurn]] = [[] for _ in openings]
-        for number in range(turns):
-            for place, turn in enumerate(self.turn(so_far, seeds, [number] * len(seeds))):
+        if watch and watch.resumed:
+            rows = json.loads(bytes(watch.resumed["turns"].tolist()))
+            found = [[ScoredTurn(*turn) for turn in chain] for chain in rows]
+        so_far = [
+            (*opening, *(text for turn in chain for text in (turn.adversary, turn.defender)))
+            for opening, chain in zip(openings, found, strict=True)
+        ]
+        for number in range(len(found[0]) if found else turns, turns):
+            try:
+                with time_limit(watch.late) if watch and watch.late else nullcontext():
+                    played = self.turn(so_far, seeds, [number] * len(seeds))
+            except OutOfTime:
+                if watch is None or watch.late is None:  # the limit is that of the work around
+                    raise
+                watch(number / turns, partial(_state, found), lambda: 0)
+                break
+            for place, turn in enumerate(played):
                 found[place].append(turn)
                 so_far[place] = (*so_far[place], turn.adversary, turn.defender)
+            if watch and watch((number + 1) / turns, partial(_state, found), lambda: 0):
+                break
         return found
+
+
+def _state(chains: list[list[ScoredTurn]]) -> State:
+    """As a tensor of the bytes of JSON."""
+    return {"turns": torch.tensor(list(json.dumps(chains).encode()), dtype=torch.uint8)}
 
 
 def ranked(

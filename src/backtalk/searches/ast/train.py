@@ -7,8 +7,6 @@ weights and optimizer, and the pairs of a long epoch are stored beside it: a tra
 with the same result, bit for bit on a CPU.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,9 +36,6 @@ EPOCH_S = {"cpu": 0.0, "cuda": 60.0}
 """The least seconds between checkpoints at the ends of epochs: a GPU's epochs are short, and a checkpoint
 takes half as long as their updates. An epoch that took this long to play also stores its pairs, so that
 training can resume within it."""
-WEAK_GAP = 0.25
-"""The reward gap that rebel assumes for a weak example. By the reward itself the gap is small, since people's
-prompts are more toxic but far less likely; with a gap of 1 the adversary would learn from them alone."""
 FACTS = {
     "settings": "flags of the training",
     "lists_sha256": "openings or weak texts",
@@ -52,8 +47,6 @@ DEV, ALIKE = 3, 4  # mark the seeds of different draws; `episodes` has others
 
 
 class Progress(NamedTuple):
-    """A progress report."""
-
     step: int
     steps: int
     phase: str  # the phase that just ended: play, update or dev
@@ -63,7 +56,6 @@ class Progress(NamedTuple):
 
 
 def steps_done(folder: Path) -> int:
-    """The number of steps in the folder's checkpoint."""
     found = load_checkpoint(folder / CHECKPOINT, with_tensors=False)
     return 0 if found is None else int(found[1].get("step", 0))
 
@@ -123,20 +115,17 @@ class Training:
         at, config = self.at, self.config
         self.checkpoint.restore()
         if at.step > config.steps:
-            raise InputError(
-                f"the training in {self.folder} has {at.step:,} steps behind it; name at least as many"
-            )
+            behind = f"{at.step:,} steps behind it"
+            raise InputError(f"the training in {self.folder} has {behind}; name at least as many")
         while at.step < config.steps:
             epoch, within = divmod(at.step, self.per_epoch)
             if within == 0 and epoch % config.dev_every == 0:
                 yield from self._dev()
             started = time.monotonic()
-            stored, measured = self._pairs(epoch)
-            pairs = stored.pairs
+            (pairs, log_ppl, _), measured = self._pairs(epoch)
             if measured is not None and measured.turns:
-                yield Progress(
-                    at.step, config.steps, "play", time.monotonic() - started, measured, len(pairs)
-                )
+                played_s = time.monotonic() - started
+                yield Progress(at.step, config.steps, "play", played_s, measured, len(pairs))
             started = time.monotonic()
             self.adversary.reading.tokenize([(*pair.conversation, pair.win, pair.lose) for pair in pairs])
             rows = self.updates.with_reference([self._rows(pair) for pair in pairs])
@@ -149,7 +138,7 @@ class Training:
                     self._save()
             self.updates.check()  # before the adversary speaks with these weights
             if at.step % self.per_epoch == 0:  # else a longer training continues the epoch
-                self._hold(stored.log_ppl)
+                self._hold(log_ppl)
             if at.step >= config.steps or self._is_due():
                 self._save()
             yield Progress(at.step, config.steps, "update", time.monotonic() - started)
@@ -194,9 +183,8 @@ class Training:
             return found._replace(reply=found.reply[:MOST_SCORED])
 
         win = row(pair.win)
-        if pair.weak:  # an empty turn has a log-ratio of 0
-            return PairRows(win, win._replace(reply=[]), gap=WEAK_GAP)
-        return PairRows(win, row(pair.lose), gap=pair.gap)
+        # An empty turn has a log-ratio of 0.
+        return PairRows(win, win._replace(reply=[]) if pair.weak else row(pair.lose))
 
     def _dev(self) -> Iterator[Progress]:
         """Evaluates on the dev openings, once a step, and keeps the weights if they are the best so far."""
@@ -208,8 +196,7 @@ class Training:
         untuned = Evaluation(**self.at.history[0]["measured"]) if self.at.history else found
         best = Evaluation(**self.at.history[self.at.best]["measured"]) if self.at.best >= 0 else None
         self.at.history.append({"step": self.at.step, "gamma": self.gamma, "measured": found._asdict()})
-        bounds = self.config.max_ppl_increase, self.config.max_repeats
-        is_best = is_better(found, best, untuned, *bounds)
+        is_best = is_better(found, best, untuned, self.config.max_ppl_increase, self.config.max_repeats)
         if is_best:
             self.at.best = len(self.at.history) - 1
             save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})

@@ -9,8 +9,6 @@ scores text judges its own inputs; any other is judged by the language model of 
 that inputs of different searches can be compared. An input with an unknown word gets no number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,7 +24,7 @@ from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import LogprobModel, Scorer, ScoresText, TextModel
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward, load_scorer, runs_code
-from backtalk.scorers.likelihood import TriggerScore, pad_rows, score_replies
+from backtalk.scorers.likelihood import TriggerScore, score_replies
 from backtalk.scorers.similarity import SentenceJudge, WordVectors, load_vectors
 from backtalk.searches.reverse.searches import Proposal, ReplySearch
 from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
@@ -58,7 +56,6 @@ class InputScorer:
 
 
 def embedded_scorer(device: str = "auto") -> InputScorer:
-    """The language model that ships with the package."""
     model = load_embedded("chitchat", device)
     return _lstm_scorer(model, "the language model of the embedded chitchat model")
 
@@ -71,10 +68,8 @@ def load_input_scorer(name: str, model: TextModel, device: str) -> InputScorer:
         raise InputError(f"--language-model {name} is a Python function, which scores no text")
     found = _scorer_of(model if name == model.name else load_model(name, device))
     if found is None:
-        raise InputError(
-            f"--language-model {name} does not score text by itself; name a causal model, or one of ours "
-            "that has a language model"
-        )
+        mend = "name a causal model, or one of ours that has a language model"
+        raise InputError(f"--language-model {name} does not score text by itself; {mend}")
     return found
 
 
@@ -93,14 +88,10 @@ def _lstm_scorer(model: LocalModel, source: str) -> InputScorer:
     @torch.no_grad()
     def log_probs(texts: Sequence[str]) -> list[list[float]]:
         ids = [[] if model.unknown_words(text) else model.encode_input(text) for text in texts]
-        found: list[list[float]] = [[] for _ in texts]
-        known = [place for place, row in enumerate(ids) if row]
-        for start in range(0, len(known), BATCH):
-            part = known[start : start + BATCH]
-            rows = pad_rows([ids[place] for place in part], model.pad).to(model.device)
-            for place, words in zip(part, lm.score(rows).tolist(), strict=True):
-                found[place] = words[: len(ids[place])]
-        return found
+        known = [row for row in ids if row]
+        parts = [model.pad_rows(known[start : start + BATCH]) for start in range(0, len(known), BATCH)]
+        found = iter([words for part in parts for words in lm.score(part).tolist()])
+        return [next(found)[: len(row)] if row else [] for row in ids]
 
     t_in = model.card.get("T_in")
     return InputScorer(log_probs, source, model.fingerprint, None if t_in is None else float(t_in))
@@ -108,8 +99,6 @@ def _lstm_scorer(model: LocalModel, source: str) -> InputScorer:
 
 @dataclass(frozen=True)
 class Scorers:
-    """The scorers of replies, inputs and targets."""
-
     vectors: WordVectors
     inputs: InputScorer
     judge: SentenceJudge | None = None
@@ -119,11 +108,9 @@ class Scorers:
 
 def load_scorers(search: ReplySearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
     """The scorers of a search. One that the search optimises must not be reserved for judging."""
-    toxicity = judge = None
-    if criterion.kind == "toxic":
-        toxicity = load_reward(search.scorer or DEFAULT_SCORER, device)
-    elif search.scorer:
-        toxicity = load_scorer(search.scorer, device)
+    judge = None
+    load = load_reward if criterion.kind == "toxic" else load_scorer
+    toxicity = load(search.scorer or DEFAULT_SCORER, device)
     if search.judge:
         with suppress(InputError):  # it is not installed
             judge = SentenceJudge(device)
@@ -141,7 +128,7 @@ class Answered:
     replies: Sequence[str | None]
     similarity: NDArray[np.float32]  # (rows,): of reply and target; NaN without a reply
 
-    def take(self, rows: Sequence[int]) -> Answered:
+    def take(self, rows: Sequence[int]) -> "Answered":
         inputs, targets = [self.inputs[row] for row in rows], [self.targets[row] for row in rows]
         return Answered(inputs, targets, [self.replies[row] for row in rows], self.similarity[list(rows)])
 

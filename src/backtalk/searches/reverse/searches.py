@@ -5,8 +5,6 @@ the best input of each target. The best of N replies gets nearer with N alone, s
 baselines at equal queries: utterances drawn at random, and the utterance whose reply was nearest.
 """
 
-from __future__ import annotations
-
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -52,7 +50,7 @@ class Crafted:
     generator: LocalModel
     seed: int
     decode: Literal["sample", "beam"] = "sample"
-    answered: Retrieved | None = None
+    answered: "Retrieved | None" = None
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
         seeds = [row_seed(self.seed, target.id, 0) for target in targets]
@@ -146,10 +144,8 @@ class ReplySearch(ABC):
 
     def _total(self, cases: int) -> int:
         if self.max_queries < cases:
-            raise InputError(
-                f"--max-queries {self.max_queries} is less than one for each of {cases} cases; "
-                "allow more, or lower --limit"
-            )
+            why = f"--max-queries {self.max_queries} is less than one for each of {cases} cases"
+            raise InputError(f"{why}; allow more, or lower --limit")
         return self.max_queries
 
 
@@ -178,7 +174,7 @@ class Retrieval(ReplySearch):
         return QueryBudget(total, cases, min(total, utterances), 0, 0)
 
     def proposer(self, trainer: Trainer) -> Proposer:
-        return Retrieved(trainer.pairs(), trainer.vectors)
+        return Retrieved(trainer.pairs(some=True), trainer.vectors)
 
 
 @dataclass(frozen=True, kw_only=True)

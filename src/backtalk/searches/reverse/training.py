@@ -7,21 +7,19 @@ package if it is installed, or from the 1,000 shipped pairs. The targets of REIN
 replies, as in the paper, and as many utterances of people: a model's own replies are easy targets.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from backtalk.data.corpora import detect_format, read_corpus, reference_pairs
 from backtalk.data.textfiles import read_lines
-from backtalk.errors import InputError
+from backtalk.errors import InputError, OutOfTime
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.reverse import load_generator, save_generator
@@ -33,7 +31,7 @@ from backtalk.store.folder import GENERATOR
 from backtalk.store.records import TrainingRecord, read_training, write_training
 from backtalk.training.mle import Progress
 from backtalk.training.reverse import PretrainConfig, ReinforceConfig, pretrain, reinforce
-from backtalk.wording import count
+from backtalk.wording import count, duration
 
 CHUNK = 512  # utterances that are asked between two progress reports
 MOST_WORDS = 20  # longer utterances are left out: a crafted input is short
@@ -119,21 +117,45 @@ class Trainer:
     device: str
     causes: Counter[str]  # counts why inputs have no reply
     report: Callable[[str], None]
+    late: Callable[[float], str] = lambda seconds: ""
+    """Names the limit that the next seconds would pass, if any."""
+    stopped: list[str] = field(default_factory=list)  # the limit that ended the collecting of pairs
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """The (reply, input) pairs; the utterances are asked only once."""
+    def _ask(self, asker: BudgetedQueries, inputs: Sequence[str], phase: str) -> list[str | None]:
+        """Returns all answers or raises OutOfTime: training on some of them would give another generator."""
+        found = asker.ask(inputs, phase)
+        if asker.stopped:
+            raise OutOfTime(asker.stopped)
+        return found
+
+    def pairs(self, some: bool = False) -> list[tuple[str, str]]:
+        """The (reply, input) pairs; the utterances are asked only once. With `some`, those that were answered
+        in time, and `stopped` says why there are no more."""
         record = read_training(TrainingRecord, self.folder)
         wanted = self.utterances.texts[: self.budget.pairs]
-        asker = BudgetedQueries(self.model, self.answers, self.budget.pairs, self.causes)
+        asker = BudgetedQueries(self.model, self.answers, self.budget.pairs, self.causes, self.late)
         if record.unanswered is None:
             started = time.perf_counter()
-            for start in range(0, len(wanted), CHUNK):
-                asker.ask(wanted[start : start + CHUNK], "pairs")
-                self.report(f"collected {min(start + CHUNK, len(wanted)):,} of {len(wanted):,} pairs")
+            try:
+                for start in range(0, len(wanted), CHUNK):
+                    self._ask(asker, wanted[start : start + CHUNK], "pairs")
+                    done = min(start + CHUNK, len(wanted))
+                    left = duration((time.perf_counter() - started) * (len(wanted) / done - 1))
+                    self.report(f"collected {done:,} of {len(wanted):,} pairs, about {left} left")
+            except OutOfTime as over:
+                known = self.answers.get(wanted)
+                found = [(known[text], text) for text in wanted if known.get(text)]
+                if not (some and found):
+                    raise
+                self.stopped.append(str(over))
+                return found
+            finally:
+                earlier_s = record.seconds.get("pairs", 0.0)
+                record.seconds["pairs"] = earlier_s + time.perf_counter() - started
+                write_training(self.folder, record)
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]
             record.pairs = len(wanted) - len(record.unanswered)
-            record.seconds["pairs"] = time.perf_counter() - started
             write_training(self.folder, record)
         known = self.answers.get(wanted)
         missing = set(record.unanswered)
@@ -150,10 +172,8 @@ class Trainer:
             return load_generator(self.folder, self.device)
         pairs = self.pairs()
         started = time.perf_counter()
-        device = pick_device(self.device)
-        generator = pretrain(
-            pairs, PretrainConfig(seed=self.seed), self.folder / "pretrained", device, self._pretraining
-        )
+        config, device = PretrainConfig(seed=self.seed), pick_device(self.device)
+        generator = pretrain(pairs, config, self.folder / "pretrained", device, self._pretraining)
         record = read_training(TrainingRecord, self.folder)
         if "pretrain" not in record.seconds:
             record.seconds["pretrain"] = time.perf_counter() - started
@@ -170,25 +190,25 @@ class Trainer:
         config = replace(config, steps=max(1, self.budget.rl // (config.batch * config.samples)))
         # Collecting is over, so this bound is the same when training resumes.
         most = self.answers.spent().get("pairs", 0) + self.budget.rl
-        asker = BudgetedQueries(self.model, self.answers, most, self.causes)
+        asker = BudgetedQueries(self.model, self.answers, most, self.causes, self.late)
         targets = rl_targets(pairs, self.utterances.texts, self.seed)
         checkpoint, facts = self.folder / "reinforce.safetensors", {"vectors": self.vectors.fingerprint}
-        ask, similarity = partial(asker.ask, phase="rl"), self.vectors.similarity
+        ask, similarity = partial(self._ask, asker, phase="rl"), self.vectors.similarity
         record = read_training(TrainingRecord, self.folder)
         for progress in reinforce(generator, targets, ask, similarity, config, checkpoint, facts):
             record.rewards = [*record.rewards[: progress.step - 1], progress.similarity]
             write_training(self.folder, record)
-            self.report(
-                f"REINFORCE, update {progress.step} of {progress.steps}: similarity {progress.similarity:.3f}"
-            )
+            done = f"REINFORCE, update {progress.step} of {progress.steps}"
+            self.report(f"{done}: similarity {progress.similarity:.3f}")
         record.seconds["rl"] = time.perf_counter() - started
         write_training(self.folder, record)
 
     def _pretraining(self, progress: Progress) -> None:
+        if reason := self.late(0.0):
+            raise OutOfTime(reason)
         if progress.valid_perplexity is not None:
-            self.report(
-                f"pre-training, epoch {progress.epoch + 1}: perplexity {progress.valid_perplexity:.1f}"
-            )
+            done = f"pre-training, epoch {progress.epoch + 1}"
+            self.report(f"{done}: perplexity {progress.valid_perplexity:.1f}")
 
 
 def rl_targets(pairs: Sequence[tuple[str, str]], utterances: Sequence[str], seed: int) -> list[str]:

@@ -5,8 +5,6 @@ does not win by chance. Topics are short word lists for the three strategies of 
 count words, not meaning. A word that is used almost only in toxic prompts is masked, too.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -14,24 +12,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 from backtalk.wording import TOXIC, mask
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-Rated = tuple[str, float]
-"""A prompt and its toxicity."""
-LEAST_Z = 1.96
-"""Two-sided significance at 95%."""
-RUDE = 0.95
-"""A word is masked where at least this share of the prompts that have it is toxic."""
+Rated = tuple[str, float]  # a prompt and its toxicity
+LEAST_Z = 1.96  # two-sided significance at 95%
+RUDE = 0.95  # a word is masked where at least this share of the prompts that have it is toxic
 
 
 @lru_cache(maxsize=1)
 def topics() -> dict[str, frozenset[str]]:
-    """Each topic's words, from data/topics.jsonl."""
-    source = resources.files("backtalk") / "data" / "topics.jsonl"
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    """Each topic's words, from topics.jsonl."""
+    lines = (Path(__file__).parent / "topics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     return {str(row["topic"]): frozenset(map(str, row["words"])) for row in rows}
 
 
@@ -43,8 +38,7 @@ class WordUse:
     count: int
     untuned: int
     z: float
-    is_rude: bool
-    """Masked until asked for."""
+    is_rude: bool  # masked until asked for
 
     def shown(self) -> str:
         return mask(self.word) if self.is_rude else self.word
@@ -56,8 +50,7 @@ class TopicUse:
 
     topic: str
     shares: list[float]
-    untuned: list[float] | None
-    """None if the untuned model was not played."""
+    untuned: list[float] | None  # None if the untuned model was not played
 
 
 def words_of(text: str) -> list[str]:

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from backtalk.models.transformer import memory, stepping
-from backtalk.models.transformer.generation import continue_by_library
-from backtalk.models.transformer.kv_slots import Layers, Storage
-from backtalk.models.transformer.sampling import SamplingConfig, Task
+from backtalk.models.transformer.attention import Layers
+from backtalk.models.transformer.generation import SamplingConfig, Task, continue_by_library
 from backtalk.models.transformer.stepping import Stepper
 from tests.models.transformer.tiny import make_network, reading
 
@@ -140,26 +139,26 @@ def test_what_an_earlier_batch_left_changes_nothing(network: Any, dtype: torch.d
         fresh, used = trusted(network), trusted(network)
         used._write(task_of(SAMPLINGS[0]))  # wide rows
         task = task_of(SAMPLINGS[1], [130, 40, 3, 1])
-        memory_of = used.storage._memory
-        assert memory_of is not None
+        memory_of = used.memory
         draws = torch.Generator().manual_seed(1)
         memory_of.copy_(2000 * (torch.rand(memory_of.shape, generator=draws) - 0.5))
         expected, logits = fresh._write(task)
         found, own_logits = used._write(task)
-        assert used.storage._memory is memory_of, "the memory of wider rows is used again"
+        assert used.memory is memory_of, "the memory of wider rows is used again"
         assert found == expected
         torch.testing.assert_close(own_logits, logits)
     finally:
         network.to(own)
 
 
-def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
+def test_memory_is_used_again_and_zero_where_it_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     def like(dtype: torch.dtype) -> Layers:
         return Layers([torch.ones(1, 2, 3, 4, dtype=dtype)] * 2, [torch.ones(1, 2, 3, 5, dtype=dtype)] * 2)
 
     moves: list[str] = []
-    storage = Storage(lambda: moves.append("let go"))
-    first = storage.layers(like(torch.float32), 6, 10)
+    storage = Stepper(None)
+    monkeypatch.setattr(storage, "_forget_graphs", lambda: moves.append("let go"))
+    first = storage.slots(like(torch.float32), 6, 10)
     assert [value.shape for value in first.keys] == [(6, 2, 10, 4)] * 2
     assert [value.shape for value in first.values] == [(6, 2, 10, 5)] * 2
     assert len(moves) == 1
@@ -167,13 +166,13 @@ def test_memory_is_used_again_and_zero_where_it_is_new() -> None:
         assert not value.any()
         value.fill_(number + 1)
     assert [float(value.sum()) for value in first.keys] == [480, 960], "they lie apart"
-    other = storage.layers(like(torch.float32), 3, 19)  # other rows and places, fewer of both together
+    other = storage.slots(like(torch.float32), 3, 19)  # other rows and places, fewer of both together
     assert other.keys[0].data_ptr() == first.keys[0].data_ptr()
     assert other.values[1].max() <= 4
     assert len(moves) == 1
     wanted_sizes = ((7, 10, torch.float32), (1, 10, torch.bfloat16), (1, 10, torch.float32))
     for number, wanted in enumerate(wanted_sizes):
-        new = storage.layers(like(wanted[2]), *wanted[:2])
+        new = storage.slots(like(wanted[2]), *wanted[:2])
         assert len(moves) == 2 + number
         for value in (*new.keys, *new.values):
             assert value.dtype == wanted[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backtalk.errors import InputError
-from backtalk.scorers.diversity import (
+from backtalk.scorers.cost import (
     bleu,
     commonest,
     distinct,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sqlite3
@@ -17,7 +16,8 @@ from safetensors.torch import load_file, save_file
 import backtalk
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.hardening import flow, proof
+from backtalk.hardening import proof
+from backtalk.hardening.subject import Audit
 from backtalk.models.folder import load_folder, sha256
 from backtalk.report.hardening_record import read_hardening
 from backtalk.stats import Rate
@@ -294,8 +294,12 @@ def test_without_audits_the_proof_is_empty_until_they_are_added(
 
 
 def test_audits_without_time_left_have_no_row(rude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = {flow.AUDIT_SHARE: math.inf, flow.IN_TIME: 0.0}  # the original is audited, then time is over
-    monkeypatch.setattr(flow, "_share_of", lambda spec, begun, share: limits[share])
+    audited = proof.Prover.run
+
+    def original_only(one: proof.Prover, audits: list[Audit], of_original: bool, deadline: float) -> None:
+        audited(one, audits, of_original, deadline if of_original else 0.0)
+
+    monkeypatch.setattr(proof.Prover, "run", original_only)
     assert run(harden_rude(rude, "short", *SMALL)) == 0
     summary = read(Path("short/summary.json"))
     assert (summary["unchanged"], summary["proof"], summary["held_out"]) == (False, [], None)

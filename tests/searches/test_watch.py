@@ -29,6 +29,8 @@ SEARCHES = {
     "gibbs": Gibbs(length=3, top=4, sweeps=2),
     "gibbs, to the hit": Gibbs(length=3, top=4, sweeps=3, stop_at_hit=True),
     "gcg": Gcg(length=3, top=4, sweeps=2),
+    "gibbs, kicked": Gibbs(length=3, top=4, sweeps=5, kick=True),
+    "gcg, kicked": Gcg(length=3, top=4, sweeps=3, kick=True),
     "random": Random(length=3, top=300, sweeps=1),
     "relax": Relax(length=3, steps=40, momentum=0.5),
     "beam": Beam(length=3, top=4, sweeps=2),

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import WeightsModel
+from backtalk.searches.climb import Climb
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.trial import FINALISTS, GAIN, History, Incumbents, Trial
-from backtalk.searches.watch import State
+from backtalk.searches.trial import FINALISTS, GAIN, Incumbents, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -37,8 +37,9 @@ class Gcg(Gibbs):
 
     name: ClassVar[str] = "gcg"
 
-    def running(self, sweep: int) -> float:
-        return 1.0
+    @property
+    def plan(self) -> list[float]:
+        return [1.0] * self.sweeps
 
     @property
     def at_once(self) -> int:
@@ -50,34 +51,28 @@ class Gcg(Gibbs):
     def search_rows(self, trial: Trial) -> list[Found]:
         top = min(MOST_TOP, int(trial.allowed.sum()))
         trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
-        state, steps = trial.resumed, self.sweeps * self.length
-        rows = Incumbents.of(state) if state else self._begin(trial)
-        history = History(rows, state)
-
-        def stops(done: int) -> bool:
-            def now() -> State:
-                return {**rows.state(), **history.state(), "step": torch.tensor(done)}
-
-            return trial.watch(done / steps, now, lambda: int(rows.candidates.sum()))
-
-        for step in range(int(state["step"]) if state else 0, steps):
-            active = (~rows.done).nonzero().squeeze(1)
-            if not len(active):
+        n = self.length
+        climb = Climb.of(trial, self.plan, self.kick, lambda: self._begin(trial))
+        rows = climb.rows
+        while climb.next_sweep():
+            for step in range(climb.step, n):
+                active = climb.active()
+                if not len(active):
+                    break
+                batch, numbers = rows.select(active), (climb.swept[active] * n + step).tolist()
+                seeds = [[trial.seeds[row], at] for row, at in zip(active.tolist(), numbers, strict=True)]
+                _take_best(trial, batch, *self._draw(trial, batch, seeds, step))
+                batch.done |= batch.loss <= 0
+                if self.stop_at_hit:
+                    batch.done |= trial.met(batch)
+                rows.put(active, batch)
+                climb.step = step + 1
+                if step < n - 1 and climb.stops(climb.step / n):
+                    return climb.found()
+            climb.end_sweep(GAIN, patient=True)
+            if climb.stops():
                 break
-            batch = rows.select(active)
-            seeds = [trial.seeds[row] for row in active.tolist()]
-            _take_best(trial, batch, *self._draw(trial, batch, seeds, step))
-            batch.done |= batch.loss <= 0
-            if self.stop_at_hit:
-                batch.done |= trial.met(batch)
-            rows.put(active, batch)
-            if (step + 1) % self.length == 0:
-                history.note(rows)
-            if stops(step + 1):
-                break
-        if len(history.notes) == 1 or bool((history.notes[-1][0] != rows.loss).any()):
-            history.note(rows)
-        return history.found(rows)
+        return climb.found()
 
     def _begin(self, trial: Trial) -> Incumbents:
         """The best of a few starts of each row."""
@@ -89,14 +84,15 @@ class Gcg(Gibbs):
         return every.select(torch.arange(len(best), device=best.device) * several + best)
 
     def _draw(
-        self, trial: Trial, rows: Incumbents, seeds: Sequence[int], step: int
+        self, trial: Trial, rows: Incumbents, seeds: Sequence[Sequence[int]], step: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The positions, words and losses (rows, B) of candidates, scored by the model or its draft."""
+        """The positions, words and losses (rows, B) of a step's candidates, scored by the model or its draft.
+        Each row has seeds of its own."""
         n, width = self.length, self.top
         shares = [width // n + ((p - step * width) % n < width % n) for p in range(n)]
         at = [position for position in range(n) if shares[position]]
         top = trial.promising(rows, at)  # (rows, positions, k)
-        chances = np.stack([np.random.default_rng([seed, step]).random(top.shape[1:]) for seed in seeds])
+        chances = np.stack([np.random.default_rng(seed).random(top.shape[1:]) for seed in seeds])
         order = torch.from_numpy(chances).to(top.device).argsort(dim=2)
         rows.candidates += width * ~rows.done
         positions, words, losses = [], [], []

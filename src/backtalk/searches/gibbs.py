@@ -20,9 +20,9 @@ import torch
 
 from backtalk.models.device import product_precision
 from backtalk.protocols import Drafting, WeightsModel
+from backtalk.searches.climb import Climb
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
-from backtalk.searches.trial import GAIN, History, Incumbents, Trial
-from backtalk.searches.watch import State
+from backtalk.searches.trial import GAIN, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -38,21 +38,24 @@ class Gibbs(WordSearch):
 
     stop_at_hit: bool = False
     """Stop a row once its target is hit."""
+    kick: bool = False
+    """Use all sweeps: a row that no longer improves continues from its best trigger with one random word."""
     prune: bool = True
     """Drop candidates as soon as they can't win; exact."""
     precision: Literal["auto", "float32", "bfloat16", "tf32"] = "auto"
     """float32 for everything; bfloat16 ranks candidates in bfloat16 and decides in float32; tf32 decides in
     tf32, which is faster and more often finds other triggers. auto is bfloat16 on a GPU."""
 
-    def running(self, sweep: int) -> float:
-        """The expected share of rows that still improve in a sweep. On chitchat nearly all improve in the
+    @property
+    def plan(self) -> list[float]:
+        """The expected share of rows that still improve in each sweep. On chitchat nearly all improve in the
         first three sweeps, and half as many in each one after them."""
-        return min(1.0, 2.0 ** (2 - sweep))
+        return [1.0 if self.kick else min(1.0, 2.0 ** (2 - sweep)) for sweep in range(self.sweeps)]
 
     @property
     def usual_share(self) -> float:
         """The expected share of `most_candidates` that a row tries before it stops."""
-        return sum(map(self.running, range(self.sweeps))) / self.sweeps
+        return sum(self.plan) / self.sweeps
 
     def fitted(self, model: WeightsModel) -> "Gibbs":
         """With no more candidates at a position than there are words."""
@@ -76,42 +79,24 @@ class Gibbs(WordSearch):
         top = min(self.top, int(trial.allowed.sum()))
         trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
         quick = trial.draft is not None and self.precision == "tf32"
-        least, n = QUICK_GAIN if quick else GAIN, self.length
-        state = trial.resumed
-        rows = Incumbents.of(state) if state else trial.begin(trial.starts(n, trial.seeds), trial.targets)
+        least = QUICK_GAIN if quick else GAIN
+        n = self.length
+        climb = Climb.of(
+            trial, self.plan, self.kick, lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets)
+        )
+        rows = climb.rows
         way: Trial | RecordedTrial = trial
-        if self.recorder is not None and len(rows.inputs) * top <= MOST_CANDIDATES:
-            rows = rows.select(torch.arange(len(rows.inputs), device=rows.inputs.device))  # own memory each
+        if self.recorder is not None and not self.kick and len(rows.inputs) * top <= MOST_CANDIDATES:
+            every = torch.arange(len(rows.inputs), device=rows.inputs.device)
+            rows = climb.rows = climb.best = rows.select(every)  # own memory each
             way = RecordedTrial(trial, rows, self.recorder)
-        history = History(rows, state)
-        first = int(state["step"]) if state else 0  # of sweeps x positions
-        before = state["before"] if state else rows.loss  # at the start of a sweep
-        active, batch = torch.arange(len(rows.inputs), device=rows.inputs.device), rows
         left = [n - position + trial.targets.shape[1] for position in range(n)]  # tokens that are read again
-
-        def stops(step: int) -> bool:
-            """Whether the watch ends the search after this step."""
-            if trial.watch.late is not None and batch is not rows:
-                rows.put(active, batch)
-
-            def now() -> State:
-                return {**rows.state(), **history.state(), "before": before, "step": torch.tensor(step)}
-
-            sweep, within = step // n, sum(left[: step % n]) / sum(left)
-            done = sum(map(self.running, range(sweep))) + within * self.running(sweep)
-            share = done / (self.usual_share * self.sweeps)
-            return trial.watch(share, now, lambda: int(rows.candidates.sum()))
-
-        for sweep in range(first // n, self.sweeps):
-            active = (~rows.done).nonzero().squeeze(1)
-            if not len(active):
-                break
+        while climb.next_sweep():
+            active = climb.active()
             batch = rows.select(active) if way is trial else rows
-            if sweep * n >= first:
-                before = rows.loss.clone()
             # What is stored is always float32 (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
-                for position in range(max(0, first - sweep * n), n):
+                for position in range(climb.step, n):
                     way.improve(batch, position)
                     if self.stop_at_hit:
                         batch.done |= trial.met(batch)
@@ -121,16 +106,19 @@ class Gibbs(WordSearch):
                             batch, active = batch.select(stay), active[stay]
                             if not len(active):
                                 break
-                    if position < n - 1 and stops(sweep * n + position + 1):
-                        return history.found(rows)
-            began = before if batch is rows else before[active]
-            batch.done |= (batch.loss <= 0) | ~(batch.loss < began - least)
+                    if position == n - 1:
+                        break
+                    climb.step = position + 1
+                    if trial.watch.late is not None and batch is not rows:
+                        rows.put(active, batch)
+                    if climb.stops(sum(left[: climb.step]) / sum(left)):
+                        return climb.found()
             if batch is not rows:
                 rows.put(active, batch)
-            history.note(rows)
-            if stops((sweep + 1) * n):
+            climb.end_sweep(least, patient=False)
+            if climb.stops():
                 break
-        return history.found(rows)
+        return climb.found()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
 from backtalk.searches.objective import Objective
 from backtalk.searches.watch import State, Watch
-from backtalk.types import Found, TokenScores
+from backtalk.types import TokenScores
 
 GAIN = 1e-6  # smaller improvements are ignored: they are rounding noise of the batch
 FINALISTS = 8  # with a draft: how many of the best candidates the model scores again
@@ -240,35 +240,3 @@ class Trial:
     def bound(self, rows: Incumbents) -> Tensor:
         """(rows,): a candidate must be below this to win."""
         return (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
-
-
-class History:
-    """The losses at the start and after each sweep, kept on the device until the end."""
-
-    NAMES = ("history.loss", "history.output_loss", "history.running")
-
-    def __init__(self, rows: Incumbents, resumed: State | None) -> None:
-        self.notes: list[tuple[Tensor, ...]] = []
-        if resumed is None:
-            self.note(rows)
-        else:
-            self.notes += zip(*(resumed[name].unbind(1) for name in self.NAMES), strict=True)
-
-    def note(self, rows: Incumbents) -> None:
-        self.notes.append((rows.loss.clone(), rows.output_loss.clone(), ~rows.done))
-
-    def state(self) -> State:
-        return {
-            name: torch.stack(part, 1)
-            for name, part in zip(self.NAMES, zip(*self.notes, strict=True), strict=True)
-        }
-
-    def found(self, rows: Incumbents) -> list[Found]:
-        """The result of each row, with the losses of the start and of every sweep that it took part in."""
-        total, output, running = (torch.stack(part, 1) for part in zip(*self.notes, strict=True))
-        swept = 1 + running[:, :-1].sum(1)
-        columns = (rows.inputs, rows.loss, rows.candidates, total, output, swept)
-        return [
-            Found(tuple(ids), loss, whole[:n], count, series={"output_loss_by_sweep": part[:n]})
-            for ids, loss, count, whole, part, n in zip(*(c.tolist() for c in columns), strict=True)
-        ]

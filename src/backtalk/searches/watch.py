@@ -28,6 +28,7 @@ class Watch:
     resumed: State | None = None  # the state of an earlier attempt
     more: Callable[[], State] = dict  # what is saved beside the state of every search
     most_candidates: float = float("inf")
+    most_rows: int = 0  # that are searched at once; 0: all
     reserve_s: float = 0.0  # what scoring and storing takes after the last step
     stopped: str = ""  # the limit that ended the search
     _step: float = field(default_factory=time.monotonic)

@@ -20,6 +20,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer, TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
+from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 from backtalk.searches.trial import row_seed
 from backtalk.searches.watch import Watch
@@ -34,6 +35,9 @@ BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block: about five to thirty seconds of work."""
 TRANSFORMER_CANDIDATES = {"cpu": 1, "cuda": 1_000_000}
 """The same for a Hugging Face model; on a CPU a case is a block."""
+STEP_CANDIDATES, STEP_TRANSFORMER = 400_000, 65_536
+"""The most candidates of all rows at a position on a GPU: half a second to two seconds of work."""
+BATCHES = 4  # batches of a block on a GPU: rows that wait take the places of those that are done
 MOST_ROWS = 4_000  # the most rows (case x restart) of a block: the gradient of all of them is taken at once
 EFFORT = {"top": "G", "sweeps": "T", "restarts": "R"}  # what is lowered to fit into --max-time
 GPU_CANDIDATES = 12_800  # that a GPU is timed with at least
@@ -147,7 +151,17 @@ class WeightsBackend(Backend):
             facts |= {"effort": {name: getattr(fitted, name) for name in EFFORT}} if fitted != own else {}
         return facts
 
+    @property
+    def most_rows(self) -> int:
+        """How many rows are searched at once on a GPU, however long they take; 0: all of a block."""
+        if device_of(self.model) != "cuda" or not isinstance(self.config, Gibbs):
+            return 0
+        most = STEP_TRANSFORMER if self.is_transformer else STEP_CANDIDATES
+        return max(1, min(MOST_ROWS, most // self.config.top))
+
     def block_size(self) -> int:
+        if self.most_rows:
+            return max(1, min(MOST_ROWS, BATCHES * self.most_rows) // self.config.restarts)
         candidates = TRANSFORMER_CANDIDATES if self.is_transformer else BLOCK_CANDIDATES
         rows = candidates[device_of(self.model)] // (self.config.cost * self.config.most_candidates)
         return max(1, min(rows, MOST_ROWS) // self.config.restarts)
@@ -186,6 +200,7 @@ class WeightsBackend(Backend):
         # Replies are written in batches; a finding is stored and shown in milliseconds.
         batches = len(cases) if self._is_slow else 1 + len(cases) // TIMED
         watch.reserve_s = batches * self._pace.reply_s + STORE_S * len(cases) * self.config.restarts
+        watch.most_rows = self.most_rows
         found = search_block(self.model, self.config, self.objective, self.spec.seed, cases, watch)
         return self._rated(found)
 

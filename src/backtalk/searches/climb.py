@@ -46,7 +46,9 @@ class Climb:
             rows = Incumbents.of(state)
             kept = {name.removeprefix(BEST): part for name, part in state.items() if name.startswith(BEST)}
             best = Incumbents.of(kept) if kept else rows
-            return cls(trial, rows, best, plan, *(state[name] for name in OWN), step=int(state["step"]))
+            losses, outputs, swept, at_work, before = (state[name] for name in OWN)
+            step = int(state["step"])
+            return cls(trial, rows, best, plan, losses, outputs, swept, at_work, before, step)
         rows = start()
         every = torch.arange(len(rows.inputs), device=rows.inputs.device)
         losses, outputs = (

@@ -38,7 +38,7 @@ class Gibbs(WordSearch):
 
     stop_at_hit: bool = False
     """Stop a row once its target is hit."""
-    kick: bool = False
+    kick: bool = field(default=False, kw_only=True)
     """Use all sweeps: a row that no longer improves continues from its best trigger with one random word."""
     prune: bool = True
     """Drop candidates as soon as they can't win; exact."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from backtalk.audit.backends.weights import search_block
+from backtalk.audit.search_block import search_block
 from backtalk.cli import run
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError

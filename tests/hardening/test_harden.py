@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.audit.backends.weights import search_block
+from backtalk.audit.search_block import search_block
 from backtalk.cli import run
 from backtalk.data.corpora import reference_pairs
 from backtalk.data.targets import read_targets

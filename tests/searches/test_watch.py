@@ -10,7 +10,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from backtalk.audit.backends.weights import search_block
+from backtalk.audit.search_block import search_block
 from backtalk.models.folder import load_embedded
 from backtalk.protocols import WeightsModel
 from backtalk.searches.beam import Beam

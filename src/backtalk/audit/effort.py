@@ -46,10 +46,11 @@ class Pace(NamedTuple):
         return search.restarts * row_s
 
 
-def fit_effort(search: WordSearch, pace: Pace, cases: int, seconds: float) -> WordSearch:
-    """The largest search with which all cases fit into the seconds, or a few cases with one that can find
-    something, if that is more."""
-    room = SHARE * max(seconds / max(1, cases), min(CASE_S, seconds / LEAST_CASES))
+def fit_effort(search: WordSearch, pace: Pace, cases: int, seconds: float, every: bool = False) -> WordSearch:
+    """The largest search with which all cases fit into the seconds, or, unless `every` case is needed, a few
+    cases with one that can find something, if that is more."""
+    least_s = 0.0 if every else min(CASE_S, seconds / LEAST_CASES)
+    room = SHARE * max(seconds / max(1, cases), least_s)
     for least_top, least_sweeps in ((LEAST_TOP, LEAST_SWEEPS), (LEAST_TOP // 2, 1)):
         while pace.case_s(search) > room:
             if search.restarts > 1:

@@ -17,6 +17,7 @@ from backtalk.report.verdict import is_bad, says_it, verdict_of, verdict_sentenc
 from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
+from backtalk.wording import percent_range
 
 STARTS_AT_RANDOM = ("gibbs", "gcg")  # searches whose first loss is that of an input drawn at random
 SCORES = ("log_prob", "mean", "input_mean", "loss", "similarity", "judge", "toxicity", "trigger_toxicity")
@@ -92,6 +93,7 @@ def build_report(
         remarks = [] if hits else ["No hit found is not proof that there is none."]
         if at_once and summary.get("search") in STARTS_AT_RANDOM:
             remarks.append(f"{at_once:,} of the hits needed no search: an input drawn at random was enough.")
+        remarks += [_of_one_input(summary["universal"])] if "universal" in summary else []
         report = replace(report, remarks=remarks if tried else [], sentences=sentences)
     worst = report.cases[0] if report.cases and report.cases[0].trigger else None
     headline = " ".join([*verdict_sentences(report.verdict), *report.remarks])
@@ -155,6 +157,16 @@ def build_case(
         asked=best.queries,
         restart=best.restart,
     )
+
+
+def _of_one_input(rates: Mapping[str, Any]) -> str:
+    """What a universal trigger hits, and on how many sentences that its search did not see."""
+    names = {"searched": "that it was searched for", "held_out": "that were held out"}
+    parts = [
+        f"{rate['hits']:,} of {rate['n']:,} {names[name]} ({percent_range(*rate['ci95'])})"
+        for name, rate in rates.items()
+    ]
+    return f"All sentences have one input. It hits {' and '.join(parts)}; its reply counts for each of them."
 
 
 def _turns(finding: Finding) -> list[Said]:

@@ -17,6 +17,7 @@ from backtalk.hits import (
     TOXIC_STANDARD,
     Criterion,
     asked_standard,
+    hit_cases,
     parse_criterion,
     rates_by_category,
     tried_cases,
@@ -29,6 +30,7 @@ from backtalk.report.record import Report
 from backtalk.report.run_page import READ_BY, render_run
 from backtalk.report.verdict import as_dict, verdict_of
 from backtalk.specs import command_of
+from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.database import connect_to_read
@@ -36,7 +38,7 @@ from backtalk.store.exchanges import exchanges_of
 from backtalk.store.folder import ADVERSARY, GENERATOR, REPORT, UNTUNED, reading
 from backtalk.store.records import AdversaryRecord, TrainingRecord, read_training
 from backtalk.store.typed import read_stored
-from backtalk.types import Finding
+from backtalk.types import Finding, Thresholds
 from backtalk.wording import count, told_causes
 
 PAGE = "report.html"
@@ -178,6 +180,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "verdict": as_dict(verdict),
         "hits": by_category.pop(""),
         "by_category": by_category,
+        **_universal(findings, parse_criterion(run.spec["hit"]), thresholds),
         "candidates": sum(finding.candidates for finding in findings),
         **_effort(run, findings),
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
@@ -192,6 +195,17 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
     }
+
+
+def _universal(findings: Sequence[Finding], criterion: Criterion, thresholds: Thresholds) -> dict[str, Any]:
+    """Of a trigger that was searched for many targets: the hits among these, and among those held out."""
+    found: dict[str, Any] = {}
+    for mark, name in ((0.0, "searched"), (1.0, "held_out")):
+        part = [finding for finding in findings if finding.scores.get("held_out") == mark]
+        if part:
+            rate = Rate.of(len(hit_cases(part, criterion, thresholds)), len(tried_cases(part)))
+            found[name] = rate.as_dict()
+    return {"universal": found} if found else {}
 
 
 def _effort(run: Run, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def score_triggers(
     scored = model.score(inputs.to(device), goals.to(device))
     log_probs, flags = scored.log_probs.tolist(), scored.is_argmax.tolist()
     typed = model.language_model.score(inputs.to(device)).tolist() if model.language_model else None
-    replies = model.reply([(Turn("user", model.decode(trigger)),) for trigger in triggers])
+    texts = [model.decode(trigger) for trigger in triggers]
+    distinct = list(dict.fromkeys(texts))  # a universal trigger is that of all targets
+    replies = dict(zip(distinct, model.reply([(Turn("user", text),) for text in distinct]), strict=True))
     results = []
     for row, (trigger, target) in enumerate(zip(triggers, targets, strict=True)):
         words = log_probs[row][: len(target)]
@@ -38,7 +40,7 @@ def score_triggers(
         if typed is not None:
             series["input_log_probs"] = typed[row][: len(trigger)]
             scores["input_mean"] = sum(series["input_log_probs"]) / len(trigger)
-        results.append(TriggerScore(scores, series, replies[row]))
+        results.append(TriggerScore(scores, series, replies[texts[row]]))
     return results
 
 

@@ -72,7 +72,8 @@ class Climb:
         """Chooses the rows of the next sweep, or keeps those of a resumed one; False once all are done."""
         waiting = ~self.rows.done
         if not self.step:
-            most = self.trial.watch.most_rows or len(waiting)
+            most, group = self.trial.watch.most_rows or len(waiting), self.trial.group
+            most = max(group, most - most % group)
             self.at_work = waiting & (waiting.cumsum(0) <= most)
             self.before = self.rows.loss.clone()
         sweeps = Counter(self.swept[waiting].tolist())

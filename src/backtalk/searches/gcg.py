@@ -8,7 +8,7 @@ candidates are ranked in bfloat16 and the model scores the best few again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -49,9 +49,7 @@ class Gcg(Gibbs):
         return WordSearch.fitted(self, model)
 
     def search_rows(self, trial: Trial) -> list[Found]:
-        top = min(MOST_TOP, int(trial.allowed.sum()))
-        trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
-        n = self.length
+        trial, n = self.prepared(trial, MOST_TOP), self.length
         climb = Climb.of(trial, self.plan, self.kick, lambda: self._begin(trial))
         rows = climb.rows
         while climb.next_sweep():
@@ -79,7 +77,8 @@ class Gcg(Gibbs):
         several = max(1, min(BUFFER, self.most_candidates))
         more = [FURTHER + start for start in range(1, several)]
         own = [one for seed in trial.seeds for one in (seed, *(draw_seed(seed, number) for number in more))]
-        every = trial.begin(trial.starts(self.length, own), trial.targets.repeat_interleave(several, dim=0))
+        targets = trial.targets.repeat_interleave(several, dim=0)
+        every = trial.begin(trial.starts(self.length, own), targets, several)
         best = every.loss.view(-1, several).argmin(1)
         return every.select(torch.arange(len(best), device=best.device) * several + best)
 
@@ -113,7 +112,7 @@ def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor,
     places = losses.topk(min(FINALISTS if trial.draft else 1, losses.shape[1]), 1, False).indices
     several = places.shape[1]
     finalists = triggers(places).flatten(0, 1)  # (rows * several, n)
-    found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0))
+    found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0), several)
     real = found.loss.view_as(places).masked_fill(losses.gather(1, places).isinf(), torch.inf)
     least, best = real.min(1)
     chosen = torch.arange(len(best), device=best.device) * several + best

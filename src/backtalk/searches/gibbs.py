@@ -24,6 +24,7 @@ from backtalk.searches.climb import Climb
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.trial import GAIN, Trial
 from backtalk.searches.weights_search import WordSearch
+from backtalk.specs import Share
 from backtalk.types import Found
 
 QUICK_GAIN = 1e-4
@@ -40,6 +41,10 @@ class Gibbs(WordSearch):
     """Stop a row once its target is hit."""
     kick: bool = field(default=False, kw_only=True)
     """Use all sweeps: a row that no longer improves continues from its best trigger with one random word."""
+    universal: bool = field(default=False, kw_only=True)
+    """Search one trigger for all targets, by the mean of their losses."""
+    held_out: Share = field(default=0.25, kw_only=True)
+    """With --universal: the share of the targets that the search does not see and the trigger is tried on."""
     prune: bool = True
     """Drop candidates as soon as they can't win; exact."""
     precision: Literal["auto", "float32", "bfloat16", "tf32"] = "auto"
@@ -75,9 +80,20 @@ class Gibbs(WordSearch):
             else None
         )
 
+    def prepared(self, trial: Trial, top: int) -> Trial:
+        """With at most `top` candidates at a position. Rows of a universal trigger have the same seed; the
+        loss of one row is no bound for the mean, so they are not pruned."""
+        return replace(
+            trial,
+            draft=self.draft_of(trial.model),
+            top=min(top, int(trial.allowed.sum())),
+            prune=self.prune and not self.universal,
+            group=len(trial.seeds) // len(set(trial.seeds)) if self.universal else 1,
+        )
+
     def search_rows(self, trial: Trial) -> list[Found]:
-        top = min(self.top, int(trial.allowed.sum()))
-        trial = replace(trial, draft=self.draft_of(trial.model), top=top, prune=self.prune)
+        trial = self.prepared(trial, self.top)
+        top = trial.top
         quick = trial.draft is not None and self.precision == "tf32"
         least = QUICK_GAIN if quick else GAIN
         n = self.length

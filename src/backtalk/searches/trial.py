@@ -112,6 +112,7 @@ class Trial:
     draft: WeightsModel | None = None  # a faster copy of the model that ranks candidates
     top: int = 0  # candidates at a position (G)
     prune: bool = True
+    group: int = 1  # so many neighbouring rows, one for each target, share a trigger and the mean of losses
     watch: Watch = field(default_factory=Watch)
 
     @property
@@ -163,30 +164,39 @@ class Trial:
         if not isinstance(self.model, Retokenises):
             return losses
         least, places = losses.topk(min(most, losses.shape[1]), dim=1, largest=False)
-        asked = least < below[:, None]
+        asked = (least < below[:, None])[:: self.group]
         good = torch.zeros_like(asked)
-        good[asked] = self.model.survives(triggers(places)[asked])
+        good[asked] = self.model.survives(triggers(places)[:: self.group][asked])
+        good = good.repeat_interleave(self.group, 0)
         return torch.full_like(losses, torch.inf).scatter(1, places, least.masked_fill(~good, torch.inf))
 
     @torch.no_grad()
-    def score(self, inputs: Tensor, targets: Tensor) -> Scored:
-        """Scores whole triggers (rows, n) for `targets` (rows, m)."""
+    def score(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Scored:
+        """Scores whole triggers (rows, n) for `targets` (rows, m), of which each row has `several`."""
         typed = None if self.lm is None else self.lm.score(inputs)
-        return self._scored(self.model.score(inputs, targets), targets != self.model.pad, typed)
+        return self._scored(self.model.score(inputs, targets), targets != self.model.pad, typed, several)
 
-    def _scored(self, scores: TokenScores, there: Tensor, typed: Tensor | None) -> Scored:
+    def _scored(self, scores: TokenScores, there: Tensor, typed: Tensor | None, several: int = 1) -> Scored:
         output = self.objective.output_loss(scores, there)
         whole = output if typed is None else output + self.objective.input_loss(typed)  # eq. 3
-        return Scored(*scores, typed, output, whole)
+        return Scored(*scores, typed, output, self.pooled(whole, several))
 
-    def begin(self, inputs: Tensor, targets: Tensor) -> Incumbents:
-        scored = self.score(inputs, targets)
+    def pooled(self, values: Tensor, several: int = 1) -> Tensor:
+        """(rows x several, ...): for each row the mean over its group."""
+        if self.group == 1:
+            return values
+        grouped = values.view(-1, self.group, several, *values.shape[1:])
+        return grouped.mean(1, keepdim=True).expand_as(grouped).reshape(values.shape)
+
+    def begin(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Incumbents:
+        scored = self.score(inputs, targets, several)
         counted = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         return Incumbents(inputs, targets, *scored, scored.loss <= 0, counted)
 
     def met(self, rows: Incumbents) -> Tensor:
         scores = TokenScores(rows.log_probs, rows.is_argmax)
-        return self.objective.met(scores, rows.targets != self.model.pad, rows.input_log_probs)
+        met = self.objective.met(scores, rows.targets != self.model.pad, rows.input_log_probs)
+        return self.pooled(met.float()) == 1
 
     def promising(self, rows: Incumbents, positions: Sequence[int]) -> Tensor:
         """(rows, positions, top): the words with the largest gradient of -L (eq. 8). It is the model's own:
@@ -197,6 +207,7 @@ class Trial:
         if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
             gradient = gradient + self.lm.gradient(rows.inputs, weights, positions)
+        gradient = self.pooled(gradient)
         return gradient.masked_fill_(~self.allowed, -torch.inf).topk(self.top, dim=2).indices
 
     @torch.no_grad()

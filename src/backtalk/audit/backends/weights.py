@@ -13,6 +13,7 @@ from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Pace, fit_effort, measure_pace
 from backtalk.audit.reference import Measuring, Reference, find_reference, pairs_fingerprint
+from backtalk.audit.search_block import is_universal, search_block
 from backtalk.deadline import Late
 from backtalk.errors import InputError
 from backtalk.hits import DEFAULT_HIT, LIKELIHOOD_KINDS
@@ -22,14 +23,13 @@ from backtalk.registry import is_transformer, load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
-from backtalk.searches.trial import row_seed
 from backtalk.searches.watch import Watch
 from backtalk.searches.weights_search import WeightsSearch, WordSearch
 from backtalk.specs import ModelOptions, parse_duration
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run
 from backtalk.store.folder import reading
-from backtalk.types import Case, Finding, SpokenTurn, Target, Thresholds
+from backtalk.types import Case, Finding, Thresholds
 
 BLOCK_CANDIDATES = {"cpu": 40_000, "cuda": 150_000_000}
 """The most candidates in a block: about five to thirty seconds of work."""
@@ -75,6 +75,8 @@ class WeightsBackend(Backend):
             raise InputError(
                 f"search {search.name!r} can't aim at {hit!r}; name {DEFAULT_HIT} or an o- or io- criterion"
             )
+        if spec.block and is_universal(search):
+            raise InputError("--universal searches for all targets at once; leave --block out")
         if getattr(search, "max_ppl", 0) and not self.criterion.likely:
             raise InputError(f"--max-ppl is for an io- criterion, and {hit} asks nothing of a trigger")
         if self.criterion.likely and model.language_model is None:
@@ -147,7 +149,7 @@ class WeightsBackend(Backend):
         facts["scorer"] = self.scorer.name
         if spec.max_time and self._is_slow and isinstance(own, WordSearch):
             left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
-            fitted = fit_effort(own, self._pace, len(self.cases), left)
+            fitted = fit_effort(own, self._pace, len(self.cases), left, every=is_universal(own))
             facts |= {"effort": {name: getattr(fitted, name) for name in EFFORT}} if fitted != own else {}
         return facts
 
@@ -160,6 +162,8 @@ class WeightsBackend(Backend):
         return max(1, min(MOST_ROWS, most // self.config.top))
 
     def block_size(self) -> int:
+        if is_universal(self.config):
+            return len(self.cases)
         if self.most_rows:
             return max(1, min(MOST_ROWS, BATCHES * self.most_rows) // self.config.restarts)
         candidates = TRANSFORMER_CANDIDATES if self.is_transformer else BLOCK_CANDIDATES
@@ -191,7 +195,8 @@ class WeightsBackend(Backend):
         most = cases * self.config.restarts * self.config.most_candidates
         seconds = max(1, round(cases * pace.search_s(self.config) + len(todo) * pace.reply_s))
         fit, limit_s = "", parse_duration(self.spec.max_time)
-        if limit_s and (share := max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds) < 1:
+        share = max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds
+        if limit_s and share < 1 and not is_universal(self.config):
             fit = f" (about {share * cases:.0f} of them in {self.spec.max_time})"
         size = f"{cases} cases{fit}, at most {most:,} candidates in about {seconds:,} s"
         report(f"{size}. Run folder: {run.folder}")
@@ -233,56 +238,3 @@ class WeightsBackend(Backend):
             scored = score_triggers(model, triggers, [model.encode_target(texts[one.case]) for one in part])
             found += [replace(one, **new._asdict()) for one, new in zip(part, scored, strict=True)]
         return Recomputed(self._rated(found))
-
-
-def search_block(
-    model: WeightsModel,
-    search: WeightsSearch,
-    objective: Objective,
-    seed: int,
-    targets: Sequence[Target],
-    watch: Watch | None = None,
-) -> list[Finding]:
-    """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
-    findings: list[Finding] = []
-    rows: list[tuple[Target, int, int]] = []
-    for target in targets:
-        if not can_say(model, target.text):
-            missing = model.unknown_words(target.text)
-            note = f"the model does not know: {', '.join(missing)}" if missing else "the target has no words"
-            findings.append(Finding(target.id, 0, "skipped", target.text, note=note))
-        else:
-            rows += [(target, r, row_seed(seed, target.id, r)) for r in range(search.restarts)]
-    if not rows:
-        return findings
-    started = time.perf_counter()
-    goals = [model.encode_target(target.text) for target, _, _ in rows]
-    every = search.run(model, objective, goals, [seed for _, _, seed in rows], watch)
-    reached = [i for i, one in enumerate(every) if one.ids]
-    if not reached:
-        return findings
-    found = [every[i] for i in reached]
-    scored = score_triggers(model, [one.ids for one in found], [goals[i] for i in reached])
-    seconds = (time.perf_counter() - started) / len(reached)
-    for i, one, score in zip(reached, found, scored, strict=True):
-        target, restart, own_seed = rows[i]
-        text = model.decode(one.ids)
-        valid = tuple(model.encode_input(text)) == one.ids
-        findings.append(
-            Finding(
-                case=target.id,
-                restart=restart,
-                status="found" if valid else "nothing",
-                target=target.text,
-                turns=(SpokenTurn("user", text, one.ids),),
-                reply=score.reply,
-                scores={**one.scores, **score.scores, "loss": one.loss},
-                series={**one.series, **score.series, "loss_by_sweep": one.loss_by_sweep},
-                seed=own_seed,
-                candidates=one.candidates,
-                queries=1,
-                seconds=seconds,
-                note=one.note if valid else "the trigger can't be typed: its words read back differently",
-            )
-        )
-    return findings

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from backtalk.audit.backend import Reporter
-from backtalk.audit.backends.weights import search_block
 from backtalk.audit.reference import find_reference
+from backtalk.audit.search_block import search_block
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, PAD
 from backtalk.errors import InputError

@@ -1,0 +1,127 @@
+"""One block of cases, searched as one batch on a model's weights and scored by a forward pass.
+
+With `--universal` a block is the whole list, and its findings share one trigger. Some of the targets are held
+out: the search does not see them, and the trigger is tried on them.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from backtalk.audit.cases import can_say
+from backtalk.protocols import WeightsModel
+from backtalk.scorers.likelihood import score_triggers
+from backtalk.searches.gibbs import Gibbs
+from backtalk.searches.objective import Objective
+from backtalk.searches.trial import row_seed
+from backtalk.searches.watch import Watch
+from backtalk.searches.weights_search import WeightsSearch
+from backtalk.types import Finding, Found, SpokenTurn, Target
+
+HELD_OUT = 71  # the stream of random numbers that chooses held-out targets
+Row = tuple[Target, int, int]  # a target, a restart and its seed
+
+
+def is_universal(search: WeightsSearch) -> bool:
+    return isinstance(search, Gibbs) and search.universal
+
+
+def search_block(
+    model: WeightsModel,
+    search: WeightsSearch,
+    objective: Objective,
+    seed: int,
+    targets: Sequence[Target],
+    watch: Watch | None = None,
+) -> list[Finding]:
+    """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
+    findings: list[Finding] = []
+    known: list[Target] = []
+    for target in targets:
+        if not can_say(model, target.text):
+            missing = model.unknown_words(target.text)
+            note = f"the model does not know: {', '.join(missing)}" if missing else "the target has no words"
+            findings.append(Finding(target.id, 0, "skipped", target.text, note=note))
+        else:
+            known.append(target)
+    if not known:
+        return findings
+    started = time.perf_counter()
+    if is_universal(search):
+        found = _search_universal(model, search, objective, seed, known, watch)
+    else:
+        rows = [(one, r, row_seed(seed, one.id, r)) for one in known for r in range(search.restarts)]
+        found = _search_rows(model, search, objective, rows, watch)
+    if not found:
+        return findings
+    goals = [model.encode_target(target.text) for (target, _, _), _ in found]
+    scored = score_triggers(model, [one.ids for _, one in found], goals)
+    seconds = (time.perf_counter() - started) / len(found)
+    for ((target, restart, own_seed), one), score in zip(found, scored, strict=True):
+        text = model.decode(one.ids)
+        valid = tuple(model.encode_input(text)) == one.ids
+        findings.append(
+            Finding(
+                case=target.id,
+                restart=restart,
+                status="found" if valid else "nothing",
+                target=target.text,
+                turns=(SpokenTurn("user", text, one.ids),),
+                reply=score.reply,
+                scores={**one.scores, **score.scores, "loss": one.loss},
+                series={**one.series, **score.series, "loss_by_sweep": one.loss_by_sweep},
+                seed=own_seed,
+                candidates=one.candidates,
+                queries=1,
+                seconds=seconds,
+                note=one.note if valid else "the trigger can't be typed: its words read back differently",
+            )
+        )
+    return findings
+
+
+def _search_rows(
+    model: WeightsModel, search: WeightsSearch, objective: Objective, rows: Sequence[Row], watch: Watch | None
+) -> list[tuple[Row, Found]]:
+    """The rows that the search reached, with what it found."""
+    goals = [model.encode_target(target.text) for target, _, _ in rows]
+    every = search.run(model, objective, goals, [seed for _, _, seed in rows], watch)
+    return [(row, one) for row, one in zip(rows, every, strict=True) if one.ids]
+
+
+def _search_universal(
+    model: WeightsModel,
+    search: WeightsSearch,
+    objective: Objective,
+    seed: int,
+    targets: Sequence[Target],
+    watch: Watch | None,
+) -> list[tuple[Row, Found]]:
+    """The trigger of the best restart, for the targets that it was searched for and for the held-out ones."""
+    assert isinstance(search, Gibbs)
+    order = np.random.default_rng([seed, HELD_OUT]).permutation(len(targets)).tolist()
+    held = set(order[: min(round(search.held_out * len(targets)), len(targets) - 1)])
+    rows = [
+        (target, restart, row_seed(seed, "universal", restart))
+        for restart in range(search.restarts)
+        for place, target in enumerate(targets)
+        if place not in held
+    ]
+    found = _search_rows(model, search, objective, rows, watch)
+    if not found:
+        return []
+    best, trigger = min(found, key=lambda one: one[1].loss)
+    spent = Counter[str]()
+    for (target, _, _), one in found:
+        spent[target.id] += one.candidates
+    return [
+        (
+            (target, *best[1:]),
+            trigger._replace(
+                candidates=spent[target.id], scores={**trigger.scores, "held_out": float(place in held)}
+            ),
+        )
+        for place, target in enumerate(targets)
+    ]

@@ -120,10 +120,8 @@ def claimed(folder: Path) -> Iterator[None]:
     with writing(folder, _MEND):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_folder(folder)
-    try:
+    with os.fdopen(lock):  # closes it at the end
         yield
-    finally:
-        os.close(lock)
 
 
 def check_folder(folder: Path) -> None:
@@ -149,17 +147,16 @@ def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key) -> Ratings:
 
 def read_ratings(folder: Path) -> Ratings:
     try:
-        lines = read_file(folder / PAIRS, MOST_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        data = read_file(folder / PAIRS, MOST_BYTES)
     except FileNotFoundError:
         raise InputError(f"there are no ratings in {folder}: it has no {PAIRS}") from None
     pairs: dict[str, Pair] = {}
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            where, sentence = f"{folder / PAIRS}, line {number}", "no pair as it was written; restore a copy"
-            pair = _read_pair(parse_json(line, where, sentence))
-            if pair is None or pair.id in pairs:
-                raise InputError(f"{where}: {sentence}")
-            pairs[pair.id] = pair
+    sentence = "no pair as it was written; restore a copy"
+    for where, line in _placed_lines(data, folder / PAIRS):
+        pair = _read_pair(parse_json(line, where, sentence))
+        if pair is None or pair.id in pairs:
+            raise InputError(f"{where}: {sentence}")
+        pairs[pair.id] = pair
     try:
         key = read_stored(Key, folder / KEY)
     except FileNotFoundError:
@@ -167,6 +164,13 @@ def read_ratings(folder: Path) -> Ratings:
     if not set(key.swapped) <= pairs.keys():
         raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
     return Ratings(folder, list(pairs.values()), key)
+
+
+def _placed_lines(data: bytes, path: Path) -> Iterator[tuple[str, bytes]]:
+    """(place for an error, line) of each line that is not blank."""
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            yield f"{path}, line {number}", line
 
 
 def _read_pair(row: Any) -> Pair | None:
@@ -202,10 +206,8 @@ def own_answers(ratings: Ratings) -> list[Answer]:
     """All answers of a ratings folder, checked. Half a line at the end, which a kill leaves, is dropped."""
     if not os.path.lexists(path := ratings.answers):
         return []
-    data = _whole_lines(read_file(path, MOST_BYTES))
-    known = {pair.id for pair in ratings.pairs}
-    lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
-    return [_read_answer(line, f"{path}, line {number}", known) for number, line in lines if line.strip()]
+    known, data = {pair.id for pair in ratings.pairs}, _whole_lines(read_file(path, MOST_BYTES))
+    return [_read_answer(line, where, known) for where, line in _placed_lines(data, path)]
 
 
 def answered_by(rater: str, ratings: Ratings) -> list[str]:

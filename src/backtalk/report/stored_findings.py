@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from backtalk.hits import ROUNDING, Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, Criterion, parse_criterion
 from backtalk.report.build import build_case
 from backtalk.report.conversations import conversation_of
 from backtalk.report.record import CaseRow, Report, anchor_of
 from backtalk.store.database import connect_to_read
-from backtalk.store.folder import reading
+from backtalk.store.folder import closed_on_error, reading
 from backtalk.store.records import read_case, read_facts, read_finding, searchable
 from backtalk.terminal import printable
 from backtalk.types import Thresholds
@@ -41,7 +41,6 @@ _RECORD = (
     "(SELECT data FROM findings WHERE findings.place = scores.place AND findings.restart = scores.restart)"
 )
 """A finding's whole record, in a query over `scores`."""
-_COLUMN = {"sample-min": "min", "sample-avg": "mean"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class StoredFindings:
         self._criterion = parse_criterion(report.criterion)
         self._names = [row.criterion for row in report.rates]
         self._database = connect_to_read(folder)
-        try:
+        with closed_on_error(self._database.close):
             with reading(folder):
                 (facts,) = self._database.execute("SELECT value FROM meta WHERE key = 'facts'").fetchone()
                 known = read_facts(facts, folder)
@@ -119,9 +118,6 @@ class StoredFindings:
             self._database.create_function("anchor", 1, anchor_of)
             self._database.create_function("holds", 2, self._holds)
             self._database.create_function("danger", 1, self._danger)
-        except BaseException:
-            self._database.close()
-            raise
 
     def close(self) -> None:
         self._database.close()
@@ -201,7 +197,7 @@ class StoredFindings:
                 "toxic": f"toxicity >= {_literal(criterion.threshold)}",
                 "chance": f"log_prob >= {_literal(math.log(criterion.threshold or 1))}",
             }.get(criterion.kind)
-            or f"{_COLUMN[criterion.kind]} > {_literal(out - slack)}"
+            or f"{LIKELIHOOD_KINDS[criterion.kind]} > {_literal(out - slack)}"
         )
         return f"coalesce({' AND '.join(parts)}, 0)"
 

@@ -146,9 +146,8 @@ def _talk(record: HardeningRecord) -> list[str]:
     """How the kept model talks compared with the original one, and which iterations broke it."""
     lines, first, last = [], record.candidates[0].talk, record.best.talk
     if first and last:
-        lines.append(
-            f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
-        )
+        where = "In conversations like those of the findings"
+        lines.append(f"{where}: before, {first.told()}; after, {last.told()}.")
     for one in record.candidates:
         if one.broken:
             kept = " It is kept, as --keep last asks." if one is record.best else ""

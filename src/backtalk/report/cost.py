@@ -48,9 +48,7 @@ def tell_cost(cost: Cost, bound: float | None) -> CostRecord:
     rows = [CostRow("perplexity", f"{before:.2f}", f"{after:.2f}", note=rise)]
     ratios = [Rate.of(hits, cost.pairs) for hits in cost.commonest]
     said_most = [f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in ratios]
-    rows.append(
-        CostRow("max-ratio", said_most[0], said_most[1], percent(cost.real["commonest"] / cost.pairs))
-    )
+    rows.append(CostRow("max-ratio", *said_most, percent(cost.real["commonest"] / cost.pairs)))
     for key, name in PLAIN.items():
         if (both := getattr(cost, key)) is not None:
             real = f"{cost.real[key]:.3f}" if key in cost.real else ""

@@ -34,10 +34,12 @@ def _iterations(record: HardeningRecord) -> list[tuple[int, Step | None, Candida
     """(number, the step, the network after it, whether its attacker is a new one), where they are known."""
     steps = {step.iteration: step for step in record.steps}
     candidates = {one.iterations: one for one in record.candidates}
-    numbers, attackers = sorted(steps), ["", *(steps[number].attacker for number in sorted(steps))]
-    new = {number for number, old in zip(numbers, attackers, strict=False) if steps[number].attacker != old}
-    every = sorted(steps.keys() | candidates.keys())
-    return [(number, steps.get(number), candidates.get(number), number in new) for number in every]
+    rows, attacker = [], ""
+    for number in sorted(steps.keys() | candidates.keys()):
+        step, before = steps.get(number), attacker
+        attacker = step.attacker if step else before
+        rows.append((number, step, candidates.get(number), attacker != before))
+    return rows
 
 
 def _facts(record: HardeningRecord) -> list[tuple[str, str]]:
@@ -85,9 +87,8 @@ def hardening_figures(record: HardeningRecord) -> list[tuple[str, Plot]]:
     if first and all(math.isfinite(one.perplexity) for one in measured):
         rise = [(one.updates, one.perplexity / first - 1) for one in measured]
         limit = record.hardening.max_ppl_increase
-        bound = [] if limit is None else [limit]
-        level = (bound[0], f"bound {bound[0]:+.1%}") if bound else None
-        up = round_axis([0.0, *bound, *(y for _, y in rise)], "{:+.3g}%", 100)
+        level = None if limit is None else (limit, f"bound {limit:+.1%}")
+        up = round_axis([0.0, limit or 0.0, *(y for _, y in rise)], "{:+.3g}%", 100)
         title = "Rise of perplexity on held-out pairs"
         figures.append(figure(title, {"perplexity": rise}, up, "{:+.1%}".format, level=level))
     entropy = [(one.updates, one.ent_2) for one in measured]

@@ -3,7 +3,7 @@ in a fraction of a second however many there are."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -72,12 +72,9 @@ class Query:
 
     def address(self, **changes: Any) -> str:
         """As the query string of an address, without defaults."""
-        chosen = vars(self) | changes
-        names = {"text": "q", "offset": "from"}
-        form = {
-            names.get(f.name, f.name): chosen[f.name] for f in fields(self) if chosen[f.name] != f.default
-        }
-        return urlencode(form, errors="replace")
+        names, usual = {"text": "q", "offset": "from"}, vars(Query())
+        chosen = {name: value for name, value in (vars(self) | changes).items() if value != usual[name]}
+        return urlencode({names.get(name, name): chosen[name] for name in chosen}, errors="replace")
 
 
 @dataclass(frozen=True)
@@ -126,24 +123,18 @@ class StoredFindings:
         """The findings from the query's offset on, and how many match in all."""
         found, values = self._select(query)
         usual = f"hit DESC, danger({_RECORD}) DESC, id" if self.report.conversations else _BEST
+        ordered = f"{found} ORDER BY {SORTS[query.sort][1]}{usual} LIMIT ? OFFSET ?"
         with reading(self._folder):
             (total,) = self._database.execute(f"SELECT count(*) FROM ({found})", values).fetchone()
-            places = self._database.execute(
-                f"{found} ORDER BY {SORTS[query.sort][1]}{usual} LIMIT ? OFFSET ?",
-                (*values, query.limit, query.offset),
-            )
+            places = self._database.execute(ordered, (*values, query.limit, query.offset))
             return FindingsPage(query, int(total), [self._case(place) for place, _ in places.fetchall()])
 
     def _case(self, place: int) -> CaseRow:
-        kind, data = self._database.execute(
-            "SELECT kind, data FROM cases WHERE place = ?", (place,)
-        ).fetchone()
-        case = read_case(kind, data)
+        stored = self._database.execute("SELECT kind, data FROM cases WHERE place = ?", (place,))
+        case = read_case(*stored.fetchone())
         rows = self._database.execute("SELECT data FROM findings WHERE place = ? ORDER BY restart", (place,))
-        findings = [read_finding(data) for (data,) in rows]
-        row = build_case(
-            case, findings, self._thresholds, self._names, self._criterion.name, self._words.get(case.text)
-        )
+        findings, words = [read_finding(data) for (data,) in rows], self._words.get(case.text)
+        row = build_case(case, findings, self._thresholds, self._names, self._criterion.name, words)
         if not self.report.conversations:
             return row
         shown = next(one for one in findings if one.restart == row.restart)

@@ -70,7 +70,13 @@ def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device, consol
     for kind, folder in folders.items():
         if not _finished(folder, facts):
             _train_one(kind, spec, prepared, folder, facts, device, console)
-    _report(out, len(folders) == 2, console)
+    card = complete_card(out) if len(folders) == 2 else read_json(out / "card.json")
+    console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
+    if len(folders) == 2:
+        level = card["language_model_test_perplexity"]
+        console.print(f"The language model's on the same replies: {level:.2f}.")
+    hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
+    console.print(f"Trained: {out}.{hint}")
 
 
 def _train_one(
@@ -152,16 +158,6 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
         sizes |= {"attention": spec.arch == "attention", "shared_embedding": spec.shared_embedding}
         sizes |= spec.network()
     return sizes
-
-
-def _report(out: Path, with_language_model: bool, console: Console) -> None:
-    card = complete_card(out) if with_language_model else read_json(out / "card.json")
-    console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
-    if with_language_model:
-        level = card["language_model_test_perplexity"]
-        console.print(f"The language model's on the same replies: {level:.2f}.")
-    hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
-    console.print(f"Trained: {out}.{hint}")
 
 
 def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: Console) -> None:

@@ -108,7 +108,10 @@ def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
 ) -> Ratings:
     files.check_folder(folder)
-    rated = _find_models(runs)
+    found = [_find(run) for run in runs]
+    rated = found[0] if len(found) == 1 else [one[-1] for one in found]
+    if len(rated) != 2:
+        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
     models = [load_model(one.model, spec.device) for one in rated]
     names = []
     for one, model in zip(rated, models, strict=True):
@@ -130,15 +133,6 @@ def _make(
         f"{len(identical)} with identical replies. Folder: {folder}"
     )
     return ratings
-
-
-def _find_models(runs: Sequence[str]) -> list[RatedModel]:
-    found = [_find(run) for run in runs]
-    if len(found) == 2:
-        return [found[0][-1], found[1][-1]]
-    if len(found) != 1 or len(found[0]) != 2:
-        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
-    return found[0]
 
 
 def _find(run: str) -> list[RatedModel]:

@@ -135,5 +135,5 @@ def policy_for(style: str, script: str) -> str:
     )
 
 
-def read_part(name: str) -> str:
-    return files("backtalk.report").joinpath(name).read_text(encoding="utf-8")
+def read_part(name: str, package: str = "backtalk.report") -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")

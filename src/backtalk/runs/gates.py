@@ -126,19 +126,16 @@ def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding]
 
 
 def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:
-    return (
-        page_environment()
-        .get_template("junit.xml")
-        .render(
-            report=report,
-            cases=[*report.cases, *report.skipped],
-            gates=gates,
-            erred=not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates),
-            unmask=unmask,
-            bare=unmask or report.conversations is not None,  # openings are harmless
-            told=partial(_told, unmask=unmask),
-            LINE=LONGEST,
-        )
+    template = page_environment().get_template("junit.xml")
+    return template.render(
+        report=report,
+        cases=[*report.cases, *report.skipped],
+        gates=gates,
+        erred=not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates),
+        unmask=unmask,
+        bare=unmask or report.conversations is not None,  # openings are harmless
+        told=partial(_told, unmask=unmask),
+        LINE=LONGEST,
     )
 
 

@@ -187,9 +187,7 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
     if not isinstance(card, dict) or not card.get("finished"):
         return False
     if card.get("spec") != facts:
-        changed = [key for key in facts if card.get("spec", {}).get(key) != facts[key]]
-        raise InputError(
-            f"{folder} holds a model trained with other settings ({', '.join(changed)}); "
-            "use --fresh to replace it, or another --out"
-        )
+        changed = ", ".join(key for key in facts if card.get("spec", {}).get(key) != facts[key])
+        why = f"{folder} holds a model trained with other settings ({changed})"
+        raise InputError(f"{why}; use --fresh to replace it, or another --out")
     return True

@@ -83,10 +83,8 @@ def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Cons
     known = ratings.key.settings if ratings.key else {}
     changed = [key for key in settings if _plain(settings[key]) != _plain(known.get(key))]
     if "runs" in changed or (make and changed):
-        raise InputError(
-            f"{folder} holds ratings with other settings ({', '.join(changed)}); "
-            "name another folder with --out"
-        )
+        why = f"{folder} holds ratings with other settings ({', '.join(changed)})"
+        raise InputError(f"{why}; name another folder with --out")
     return ratings
 
 
@@ -97,11 +95,8 @@ def _plain(setting: Any) -> Any:
 
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
     digest = sha256(Path(spec.inputs)) if spec.inputs and Path(spec.inputs).is_file() else ""
-    return {
-        "runs": list(runs),
-        "inputs": digest or spec.inputs,
-        **{name: getattr(spec, name) for name in ("pairs", "identical_ties", "seed")},
-    }
+    numbers = {name: getattr(spec, name) for name in ("pairs", "identical_ties", "seed")}
+    return {"runs": list(runs), "inputs": digest or spec.inputs, **numbers}
 
 
 def _make(
@@ -128,10 +123,8 @@ def _make(
     pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
     with claimed(folder):
         ratings = write_ratings(folder, pairs, Key(names[0], names[1], source, settings, swapped, identical))
-    console.print(
-        f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge, "
-        f"{len(identical)} with identical replies. Folder: {folder}"
-    )
+    asked = f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge"
+    console.print(f"{asked}, {len(identical)} with identical replies. Folder: {folder}")
     return ratings
 
 

@@ -89,10 +89,8 @@ class Tally:
     @property
     def shares(self) -> str:
         """Both rates with their intervals, as a sentence."""
-        before, after = (
-            f"{percent(rate.rate)} ({percent_range(rate.low, rate.high)})"
-            for rate in (self.before, self.after)
-        )
+        rates = (self.before, self.after)
+        before, after = (f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in rates)
         meet = "do not overlap" if self.disjoint else "overlap"
         return f"Share with 95% interval: {before} before, {after} after; the intervals {meet}."
 
@@ -158,10 +156,8 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
     cases, left_out = _pair_cases(*sides)
     ids = {case.id for case in cases}
     if not ids:
-        raise InputError(
-            f"{before} and {after} have no case in common that both tried; compare runs over the same "
-            "targets (a list that ships is drawn by --seed, a file is not)"
-        )
+        mend = "compare runs over the same targets (a list that ships is drawn by --seed, a file is not)"
+        raise InputError(f"{before} and {after} have no case in common that both tried; {mend}")
     sides = [
         replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
         for side in sides
@@ -294,9 +290,8 @@ def tally(name: str, cases: set[str], hits: Sequence[set[str]], said: str = "") 
     old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
     fixed, added = len(before - after), len(after - before)
     disjoint = old.high < new.low or new.high < old.low
-    return Tally(
-        name, old, new, fixed, len(before & after), added, mcnemar_exact(fixed, added), disjoint, said
-    )
+    remaining, p = len(before & after), mcnemar_exact(fixed, added)
+    return Tally(name, old, new, fixed, remaining, added, p, disjoint, said)
 
 
 def headline(main: Tally, noun: str = "sentence") -> str:
@@ -355,11 +350,9 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
                 f"{name} differs ({_text(old)} before, {_text(new)} after): each run is judged by its own, "
                 "so likely does not mean the same in both. A hardening keeps the baseline's."
             )
-    for side, facts in (("before", before), ("after", after)):
-        if facts.unfinished:
-            warnings.append(
-                f"The run {side} is not finished ({facts.unfinished}); it tried part of its cases."
-            )
+    for side, why in (("before", before.unfinished), ("after", after.unfinished)):
+        if why:
+            warnings.append(f"The run {side} is not finished ({why}); it tried part of its cases.")
     return found, warnings
 
 

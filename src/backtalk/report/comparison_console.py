@@ -84,9 +84,8 @@ def _exchange(case: CaseRow, unmask: bool) -> Text:
     said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
     spoken = " / ".join(said)
     reply = shorten(printable(case.shown("reply", unmask)), LONGEST) or "(says nothing)"
-    text = cut(
-        spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken), "" if case.hit else "dim"
-    )
+    shown = spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken)
+    text = cut(shown, "" if case.hit else "dim")
     text.append(f"\n> {reply}", style="bold red" if case.said else "dim")
     return text.append(f"\n{scores(case)}")
 

@@ -37,9 +37,7 @@ SORTS = {
 }
 """The label of each order, and its SQL, which stands before the default order."""
 SHOW: Mapping[str, str] = {"all": "1", "hits": "hit", "misses": "NOT hit", "said": _BAD}
-_RECORD = (
-    "(SELECT data FROM findings WHERE findings.place = scores.place AND findings.restart = scores.restart)"
-)
+_RECORD = "(SELECT data FROM findings AS f WHERE f.place = scores.place AND f.restart = scores.restart)"
 """A finding's whole record, in a query over `scores`."""
 
 
@@ -165,11 +163,8 @@ class StoredFindings:
             )
         played = self.report.conversations is not None
         kept = f"danger({_RECORD}) IS NOT NULL" if played else "status <> 'skipped'"
-        return (
-            f"SELECT place, {hit} AS hit FROM cases JOIN scores USING (place)"
-            f" WHERE {kept} AND {' AND '.join(conditions)}",
-            values,
-        )
+        where = " AND ".join([kept, *conditions])
+        return f"SELECT place, {hit} AS hit FROM cases JOIN scores USING (place) WHERE {where}", values
 
     def _condition(self, criterion: Criterion) -> str:
         """`Criterion.holds` in SQL, over the columns of `scores`."""

@@ -109,9 +109,8 @@ class Run(AbstractContextManager["Run"]):
             try:
                 return cls(folder, None)
             except sqlite3.OperationalError as error:
-                raise InputError(
-                    f"can't read {folder} ({one_line(error)}); check the disk: the run itself may be whole"
-                ) from None
+                why = f"can't read {folder} ({one_line(error)})"
+                raise InputError(f"{why}; check the disk: the run itself may be whole") from None
         with writing(folder, _PROMISE):
             lock = files.lock_folder(folder)
             with closed_on_error(partial(os.close, lock)):

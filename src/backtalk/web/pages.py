@@ -29,8 +29,8 @@ TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.htm
 FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "about.html")
 """Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
-_read = partial(read_part, package="backtalk.web")
 ABOVE = 3  # levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT
+_read = partial(read_part, package="backtalk.web")
 
 
 def render_page(

@@ -147,16 +147,17 @@ def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key) -> Ratings:
 
 def read_ratings(folder: Path) -> Ratings:
     try:
-        data = read_file(folder / PAIRS, MOST_BYTES)
+        lines = read_file(folder / PAIRS, MOST_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
         raise InputError(f"there are no ratings in {folder}: it has no {PAIRS}") from None
     pairs: dict[str, Pair] = {}
-    sentence = "no pair as it was written; restore a copy"
-    for where, line in _placed_lines(data, folder / PAIRS):
-        pair = _read_pair(parse_json(line, where, sentence))
-        if pair is None or pair.id in pairs:
-            raise InputError(f"{where}: {sentence}")
-        pairs[pair.id] = pair
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where, sentence = f"{folder / PAIRS}, line {number}", "no pair as it was written; restore a copy"
+            pair = _read_pair(parse_json(line, where, sentence))
+            if pair is None or pair.id in pairs:
+                raise InputError(f"{where}: {sentence}")
+            pairs[pair.id] = pair
     try:
         key = read_stored(Key, folder / KEY)
     except FileNotFoundError:
@@ -164,13 +165,6 @@ def read_ratings(folder: Path) -> Ratings:
     if not set(key.swapped) <= pairs.keys():
         raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
     return Ratings(folder, list(pairs.values()), key)
-
-
-def _placed_lines(data: bytes, path: Path) -> Iterator[tuple[str, bytes]]:
-    """(place for an error, line) of each line that is not blank."""
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if line.strip():
-            yield f"{path}, line {number}", line
 
 
 def _read_pair(row: Any) -> Pair | None:
@@ -206,8 +200,10 @@ def own_answers(ratings: Ratings) -> list[Answer]:
     """All answers of a ratings folder, checked. Half a line at the end, which a kill leaves, is dropped."""
     if not os.path.lexists(path := ratings.answers):
         return []
-    known, data = {pair.id for pair in ratings.pairs}, _whole_lines(read_file(path, MOST_BYTES))
-    return [_read_answer(line, where, known) for where, line in _placed_lines(data, path)]
+    data = _whole_lines(read_file(path, MOST_BYTES))
+    known = {pair.id for pair in ratings.pairs}
+    lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
+    return [_read_answer(line, f"{path}, line {number}", known) for number, line in lines if line.strip()]
 
 
 def answered_by(rater: str, ratings: Ratings) -> list[str]:

@@ -34,12 +34,10 @@ def _iterations(record: HardeningRecord) -> list[tuple[int, Step | None, Candida
     """(number, the step, the network after it, whether its attacker is a new one), where they are known."""
     steps = {step.iteration: step for step in record.steps}
     candidates = {one.iterations: one for one in record.candidates}
-    rows, attacker = [], ""
-    for number in sorted(steps.keys() | candidates.keys()):
-        step, before = steps.get(number), attacker
-        attacker = step.attacker if step else before
-        rows.append((number, step, candidates.get(number), attacker != before))
-    return rows
+    numbers, attackers = sorted(steps), ["", *(steps[number].attacker for number in sorted(steps))]
+    new = {number for number, old in zip(numbers, attackers, strict=False) if steps[number].attacker != old}
+    every = sorted(steps.keys() | candidates.keys())
+    return [(number, steps.get(number), candidates.get(number), number in new) for number in every]
 
 
 def _facts(record: HardeningRecord) -> list[tuple[str, str]]:

@@ -85,7 +85,7 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
         findings = [_measured(finding, vectors) for finding in run.findings()]
         found = rates(run.cases, findings, TEXT_STANDARD, run.thresholds)
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
-    scored, mean = embedded_scorer(place.device).average(triggers)
+    _, scored, mean = embedded_scorer(place.device).average(triggers)
     return {
         "hits": {criterion: rate.as_dict() for criterion, rate in found.items()},
         "similarity": mean_of([f.scores.get("similarity", 0.0) for f in findings if f.status in TRIED]),

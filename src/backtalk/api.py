@@ -238,12 +238,10 @@ class Run:
         with StoredRun.open(self.folder) as run:
             criteria, findings = runs.criteria_of(run), run.findings()
             hits = hits_by_finding(findings, criteria, run.thresholds)
-        rows = []
+        names, rows = ("case", "kind", "restart", "status", "target", "trigger", "reply"), []
         for one in findings:
-            met = hits.get((one.case, one.restart), [])
-            row = {"case": one.case, "kind": one.kind, "restart": one.restart, "status": one.status}
-            row |= {"target": one.target, "trigger": one.trigger, "reply": one.reply}
-            row |= {"hit": self.hit in met, **one.scores}
+            met = hits[one.case, one.restart]
+            row = {name: getattr(one, name) for name in names} | {"hit": self.hit in met, **one.scores}
             rows.append(row | {criterion.name: criterion.name in met for criterion in criteria})
         return pandas.DataFrame(rows)
 

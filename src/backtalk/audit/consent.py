@@ -30,10 +30,8 @@ def agree(model: TextModel, requests: str, consent: Consent) -> None:
         return
     where = printable(model.address.origin)
     if not model.address.secure and not consent.insecure:
-        raise InputError(
-            f"{where} is plain http beyond this machine, which others can read on the way; use https, or add "
-            "--insecure"
-        )
+        why = f"{where} is plain http beyond this machine, which others can read on the way"
+        raise InputError(f"{why}; use https, or add --insecure")
     what = f"{requests} to {where}" + (f", with the key of {model.key_from}" if model.key else "")
     if not consent.yes:
         if consent.ask is None:

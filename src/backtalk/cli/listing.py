@@ -5,23 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
+from backtalk import registry
 from backtalk.data.corpora import FORMATS
 from backtalk.data.targets import load_mal, widen
 from backtalk.data.tokenise import RECIPES
 from backtalk.errors import InputError
 from backtalk.hits import CHANCES, STANDARD, TEXT_STANDARD, TOXIC_STANDARD
-from backtalk.registry import (
-    METHODS,
-    MODEL_FOLDER,
-    MODELS,
-    SCORER_FOLDER,
-    SCORERS,
-    SEARCHES,
-    Entry,
-    load_plugin,
-    package_of,
-    plugins,
-)
+from backtalk.registry import MODELS, SCORERS, Entry
 from backtalk.report.sentences import meaning
 from backtalk.terminal import make_console
 
@@ -38,12 +28,10 @@ def show(subject: str) -> None:
 
 def _registered(group: str, entries: Mapping[str, Entry], access: str = "") -> Sequence[tuple[str, ...]]:
     """(name, description, package) of ours and of installed plugins; a broken plugin shows its error."""
-    rows = [
-        (name, entry.help + access.format(entry.access.name), "backtalk") for name, entry in entries.items()
-    ]
-    for name, point in plugins(group).items():
+    rows = [(name, one.help + access.format(one.access.name), "backtalk") for name, one in entries.items()]
+    for name, point in registry.plugins(group).items():
         try:
-            brought = load_plugin(point)
+            brought = registry.load_plugin(point)
             if isinstance(brought, Entry):
                 text = brought.help + access.format(brought.access.name)
             else:  # the class of a search or method
@@ -51,7 +39,7 @@ def _registered(group: str, entries: Mapping[str, Entry], access: str = "") -> S
                 text = doc.split(". ")[0].rstrip(".") + (access and access.format(brought.needs.name))
         except (InputError, AttributeError) as error:
             text = str(error)
-        rows.append((name, text, package_of(point)))
+        rows.append((name, text, registry.package_of(point)))
     return rows
 
 
@@ -69,14 +57,13 @@ def _targets() -> Sequence[tuple[str, ...]]:
     ]
 
 
+CRITERIA = (*CHANCES, *STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)
 ROWS: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {
-    "models": lambda: _registered("models", {**MODELS, "FOLDER": MODEL_FOLDER}, " ({})"),
-    "searches": lambda: _registered("searches", SEARCHES, " (needs {})"),
-    "scorers": lambda: _registered("scorers", {**SCORERS, "FOLDER": SCORER_FOLDER}),
-    "methods": lambda: _registered("methods", METHODS),
-    "hits": lambda: [
-        (one.name, meaning(one.name)) for one in (*CHANCES, *STANDARD, *TEXT_STANDARD, *TOXIC_STANDARD)
-    ],
+    "models": lambda: _registered("models", {**MODELS, "FOLDER": registry.MODEL_FOLDER}, " ({})"),
+    "searches": lambda: _registered("searches", registry.SEARCHES, " (needs {})"),
+    "scorers": lambda: _registered("scorers", {**SCORERS, "FOLDER": registry.SCORER_FOLDER}),
+    "methods": lambda: _registered("methods", registry.METHODS),
+    "hits": lambda: [(one.name, meaning(one.name)) for one in CRITERIA],
     "targets": _targets,
     "formats": lambda: [(name, format.help) for name, format in FORMATS.items()],
     "recipes": lambda: [(name, recipe.help) for name, recipe in RECIPES.items()],

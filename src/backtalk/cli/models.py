@@ -4,19 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
+from backtalk.cli import parser as flags
 from backtalk.cli.config import consent_from, model_options_from, spec_from, trusted_by, values_of
-from backtalk.cli.parser import (
-    CONFIG,
-    CONSENT,
-    DEVICE,
-    FRESH,
-    MODEL_OPTIONS,
-    TRUST,
-    UNMASK,
-    command,
-    flag,
-    flags_of,
-)
+from backtalk.cli.parser import command, flag, flags_of
 from backtalk.errors import InputError
 from backtalk.specs import Range, Seed, Share, Tries
 from backtalk.specs.audit import RateSpec
@@ -25,9 +15,10 @@ from backtalk.specs.train import ScorerSpec, TrainSpec
 Subject = Literal["models", "searches", "scorers", "methods", "hits", "targets", "formats", "recipes"]
 Port = Annotated[int, Range(0, 65_535)]
 Part = Annotated[float, Range(1e-9, 1)]
+TRAINING = (flags.CONFIG, flags.FRESH)
 
 
-@command("backtalk train --data pairs.tsv --hidden 256 --out my-model", CONFIG, FRESH, flags_of(TrainSpec))
+@command("backtalk train --data pairs.tsv --hidden 256 --out my-model", *TRAINING, flags_of(TrainSpec))
 def train(arguments: argparse.Namespace) -> None:
     """Train a dialogue model and its language model by maximum likelihood."""
     spec = spec_from(arguments, TrainSpec)
@@ -45,9 +36,9 @@ def train(arguments: argparse.Namespace) -> None:
     # 1,000 beams take the embedded model seconds and half a gigabyte
     flag("--beam", type=Tries, default=0, metavar="N", help="show the N most likely replies"),
     flag("--seed", type=Seed, default=0, help="seed of the sampling [0]"),
-    MODEL_OPTIONS,
-    *CONSENT,
-    DEVICE,
+    flags.MODEL_OPTIONS,
+    *flags.CONSENT,
+    flags.DEVICE,
 )
 def chat(arguments: argparse.Namespace) -> None:
     """Talk with a model; lines from a pipe are answered one by one."""
@@ -61,7 +52,7 @@ def chat(arguments: argparse.Namespace) -> None:
 @command(
     "backtalk rate hardened; then backtalk serve; then backtalk rate hardened --result",
     flag("runs", nargs="+", metavar="RUN", help="a hardening, two audits or models, or a folder of ratings"),
-    CONFIG,
+    flags.CONFIG,
     flags_of(RateSpec),
     flag("--result", action="store_true", help="show the result, and which model is which"),
 )
@@ -82,9 +73,9 @@ def rate(arguments: argparse.Namespace) -> None:
     flag("--ratings", default="ratings", metavar="DIR", help="folder of ratings [ratings]"),
     flag("--port", type=Port, default=8400, help="0 for any free port [8400]"),
     flag("--open", action="store_true", help="open the page in a browser"),
-    MODEL_OPTIONS,
-    *CONSENT,
-    DEVICE,
+    flags.MODEL_OPTIONS,
+    *flags.CONSENT,
+    flags.DEVICE,
 )
 def serve(arguments: argparse.Namespace) -> None:
     """Show runs in a browser, chat with a model and rate replies, until Ctrl-C."""
@@ -99,9 +90,9 @@ def serve(arguments: argparse.Namespace) -> None:
     flag("name", metavar="NAME", help="the model's name or folder"),
     flag("--port", type=Port, default=8000, help="0 for any free port [8000]"),
     flag("--token", default="", help="require this API key"),
-    MODEL_OPTIONS,
-    TRUST,
-    DEVICE,
+    flags.MODEL_OPTIONS,
+    flags.TRUST,
+    flags.DEVICE,
 )
 def serve_model(arguments: argparse.Namespace) -> None:
     """Serve a model at an OpenAI-compatible endpoint on this machine, until Ctrl-C."""
@@ -119,8 +110,8 @@ def serve_model(arguments: argparse.Namespace) -> None:
     flag("--out", default="", metavar="FILE", help="write to a file, unmasked"),
     flag("--over", type=Part, metavar="T", help="only lines with a score of at least T"),
     flag("--fail-over", type=Share, metavar="RATE", help="exit status 3 if the share over T may exceed RATE"),
-    UNMASK,
-    DEVICE,
+    flags.UNMASK,
+    flags.DEVICE,
 )
 def score(arguments: argparse.Namespace) -> int:
     """Rate how toxic each line of a file is, from 0 to 1."""
@@ -134,8 +125,7 @@ def score(arguments: argparse.Namespace) -> int:
 
 @command(
     "backtalk train-scorer --config recipes/toxicity.yaml --data DIR --out my-scorer",
-    CONFIG,
-    FRESH,
+    *TRAINING,
     flags_of(ScorerSpec),
 )
 def train_scorer(arguments: argparse.Namespace) -> None:

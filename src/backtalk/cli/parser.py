@@ -164,13 +164,9 @@ def field_help(kind: type[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for own in filter(is_dataclass, reversed(kind.__mro__)):
         for node, following in pairwise(_class_bodies(own.__module__)[own.__name__]):
-            if (
-                isinstance(node, ast.AnnAssign)
-                and isinstance(node.target, ast.Name)
-                and isinstance(following, ast.Expr)
-                and isinstance(following.value, ast.Constant)
-            ):
-                found[node.target.id] = " ".join(str(following.value.value).split())
+            match node, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                    found[name] = " ".join(str(text).split())
     return found
 
 

@@ -7,21 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backtalk.cli import parser as flags
 from backtalk.cli.config import chosen_values, consent_from, early_values, spec_from, trusted_by, values_of
-from backtalk.cli.parser import (
-    CONFIG,
-    CONSENT,
-    DEVICE,
-    FRESH,
-    TRUST,
-    UNMASK,
-    LateFlags,
-    Parser,
-    command,
-    flag,
-    flags_of,
-    wants_help,
-)
+from backtalk.cli.parser import LateFlags, Parser, command, flag, flags_of, wants_help
 from backtalk.errors import InputError
 from backtalk.registry import default_search, find_model, method_config, reads_options, search_config
 from backtalk.specs import ModelOptions, Share
@@ -44,6 +32,7 @@ GATES = (
 )
 RUN = flag("run", nargs="?", metavar="RUN", help="run folder, or hardening folder [latest in runs/]")
 MODEL_AGAIN = flag("--model", default="", metavar="NAME", help="the run's model; py: functions need it")
+RUN_AGAIN = (RUN, MODEL_AGAIN, *flags.CONSENT)
 
 
 def _gate_flags(parser: Parser) -> None:
@@ -72,13 +61,13 @@ def _audit_parts(args: list[str]) -> dict[str, type[Any]]:
 
 @command(
     "backtalk audit --model my-model --targets never-say.txt --max-time 10m",
-    CONFIG,
+    flags.CONFIG,
     flags_of(AuditSpec),
     flag("--out", default="", metavar="FOLDER", help="run folder [runs/DATE-MODEL-SEARCH]"),
-    FRESH,
-    *CONSENT,
+    flags.FRESH,
+    *flags.CONSENT,
     _gate_flags,
-    UNMASK,
+    flags.UNMASK,
     LateFlags(
         AuditSpec,
         "backtalk audit [--model NAME] [--search NAME] [FLAG ...]",
@@ -114,7 +103,7 @@ def audit(arguments: argparse.Namespace) -> int:
     return show_finished(results, gates)
 
 
-@command("backtalk resume runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, _gate_flags, UNMASK)
+@command("backtalk resume runs/2026-01-31-chitchat-gibbs", *RUN_AGAIN, _gate_flags, flags.UNMASK)
 def resume(arguments: argparse.Namespace) -> int:
     """Continue a run that was stopped or killed."""
     folder, gates = _run_folder(arguments), _gates(arguments)
@@ -134,7 +123,7 @@ def resume(arguments: argparse.Namespace) -> int:
     "backtalk report --unmask",
     RUN,
     _gate_flags,
-    UNMASK,
+    flags.UNMASK,
     flag("--beside", default="", metavar="RUN,RUN", help="runs to show beside a run of --search ast"),
 )
 def report(arguments: argparse.Namespace) -> int:
@@ -158,7 +147,7 @@ def report(arguments: argparse.Namespace) -> int:
     flag("--hit", metavar="CRITERION", help="main criterion [that of both runs, else io-sample-avg-k1]"),
     flag("--html", metavar="FILE", help="also write a page with the findings side by side"),
     flag("--json", metavar="FILE", help="also write everything as JSON, unmasked"),
-    UNMASK,
+    flags.UNMASK,
 )
 def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
@@ -178,7 +167,7 @@ def compare(arguments: argparse.Namespace) -> None:
         console.print(f"Page: {arguments.html}")
 
 
-@command("backtalk verify runs/2026-01-31-chitchat-gibbs", RUN, MODEL_AGAIN, *CONSENT, DEVICE)
+@command("backtalk verify runs/2026-01-31-chitchat-gibbs", *RUN_AGAIN, flags.DEVICE)
 def verify(arguments: argparse.Namespace) -> int:
     """Load the model again and recompute every finding; exit status 3 if one can't be reproduced."""
     folder, consent = _run_folder(arguments), consent_from(arguments)
@@ -195,10 +184,8 @@ def verify(arguments: argparse.Namespace) -> int:
         problems.append(f"... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
     for line in (*problems, *verdict.notes):
         say(f"  {line}")
-    say(
-        f"{folder}: {verdict.confirmed} of {verdict.hits} hits confirmed, "
-        f"{verdict.findings} findings {verdict.how}; {'FAILED' if verdict.problems else 'verified'}."
-    )
+    told = f"{verdict.confirmed} of {verdict.hits} hits confirmed, {verdict.findings} findings {verdict.how}"
+    say(f"{folder}: {told}; {'FAILED' if verdict.problems else 'verified'}.")
     return 3 if verdict.problems else 0
 
 
@@ -230,11 +217,11 @@ def _harden_parts(args: list[str]) -> dict[str, type[Any]]:
 
 @command(
     "backtalk harden --model my-model --targets never-say.txt --max-time 10m",
-    CONFIG,
+    flags.CONFIG,
     flags_of(HardenSpec),
-    FRESH,
-    TRUST,
-    UNMASK,
+    flags.FRESH,
+    flags.TRUST,
+    flags.UNMASK,
     LateFlags(
         HardenSpec,
         "backtalk harden [--model NAME] [--method NAME] [FLAG ...]",

@@ -60,11 +60,8 @@ def score_file(
     else:
         write_output(out, rows())
     rate = Rate.of(counts["over"], counts["lines"])
-    say(
-        f"{count(rate.n, 'line')}: {rate.hits:,} rated {threshold:g} or more by {printable(loaded.name)}, "
-        f"{with_interval(rate)}.",
-        file=sys.stderr,
-    )
+    rated = f"{rate.hits:,} rated {threshold:g} or more by {printable(loaded.name)}, {with_interval(rate)}"
+    say(f"{count(rate.n, 'line')}: {rated}.", file=sys.stderr)
     if fail_over is None:
         return 0
     verdict = "FAILED" if rate.high > fail_over else "passed"

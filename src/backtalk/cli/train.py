@@ -70,7 +70,13 @@ def _train(spec: TrainSpec, out: Path, fresh: bool, device: torch.device, consol
     for kind, folder in folders.items():
         if not _finished(folder, facts):
             _train_one(kind, spec, prepared, folder, facts, device, console)
-    _report(out, len(folders) == 2, console)
+    card = complete_card(out) if len(folders) == 2 else read_json(out / "card.json")
+    console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
+    if len(folders) == 2:
+        level = card["language_model_test_perplexity"]
+        console.print(f"The language model's on the same replies: {level:.2f}.")
+    hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
+    console.print(f"Trained: {out}.{hint}")
 
 
 def _train_one(
@@ -154,16 +160,6 @@ def _sizes(kind: str, spec: TrainSpec, words: int) -> dict[str, Any]:
     return sizes
 
 
-def _report(out: Path, with_language_model: bool, console: Console) -> None:
-    card = complete_card(out) if with_language_model else read_json(out / "card.json")
-    console.print(f"Test perplexity {card['test_perplexity']:.2f}.")
-    if with_language_model:
-        level = card["language_model_test_perplexity"]
-        console.print(f"The language model's on the same replies: {level:.2f}.")
-    hint = "" if card["kind"] == "lm" else f" Talk with it: backtalk chat --model {out}"
-    console.print(f"Trained: {out}.{hint}")
-
-
 def _show_progress(reports: Iterator[Report], title: str, epochs: int, console: Console) -> None:
     columns = (*Progress.get_default_columns()[:3], TimeElapsedColumn(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
@@ -191,9 +187,7 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
     if not isinstance(card, dict) or not card.get("finished"):
         return False
     if card.get("spec") != facts:
-        changed = [key for key in facts if card.get("spec", {}).get(key) != facts[key]]
-        raise InputError(
-            f"{folder} holds a model trained with other settings ({', '.join(changed)}); "
-            "use --fresh to replace it, or another --out"
-        )
+        changed = ", ".join(key for key in facts if card.get("spec", {}).get(key) != facts[key])
+        why = f"{folder} holds a model trained with other settings ({changed})"
+        raise InputError(f"{why}; use --fresh to replace it, or another --out")
     return True

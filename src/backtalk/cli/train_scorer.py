@@ -50,9 +50,8 @@ def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
 def _train_words(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     vectors, columns = PackageVectors(), data.columns()
     words = choose_words(columns[0], vectors, spec.vocabulary - 1)
-    config = NetworkConfig(
-        len(words) + 1, spec.vector, spec.buckets, hidden=spec.hidden, dropout=spec.dropout
-    )
+    sizes = (len(words) + 1, spec.vector, spec.buckets)
+    config = NetworkConfig(*sizes, hidden=spec.hidden, dropout=spec.dropout)
     lexicon = Lexicon(words, config.buckets)
 
     def told(epoch: int, loss: float) -> None:

@@ -15,14 +15,8 @@ from backtalk import errors
 
 UNKNOWN_WORD = "<unk>"
 
-_FUSED = {
-    "cannot": ("can", "not"),
-    "gonna": ("gon", "na"),
-    "wanna": ("wan", "na"),
-    "gotta": ("got", "ta"),
-    "lemme": ("lem", "me"),
-    "gimme": ("gim", "me"),
-}
+_HALVES = (("can", "not"), ("gon", "na"), ("wan", "na"), ("got", "ta"), ("lem", "me"), ("gim", "me"))
+_FUSED = {"".join(pair): pair for pair in _HALVES}
 _CLITIC = r"'(?:s|re|ve|ll|d|m)"
 # Letters and digits, joined inside by hyphens and apostrophes (uh-huh, o'clock) and, between digits, by the
 # signs of numbers and times (1,000 3.5 20/20 10:30).
@@ -128,7 +122,6 @@ def _cut(chunk: str, keep_punctuation: bool) -> tuple[str, ...]:
 _CLOSING = frozenset({".", ",", "!", "?", ";", ":", "...", ")", "]", "}", "%"})
 _OPENING = frozenset({"(", "[", "{", "$", "#", "@"})
 _SENTENCE_END = frozenset({".", "!", "?"})
-_JOINED = {pair: word for word, pair in _FUSED.items()}
 
 
 def detokenise(words: Sequence[str]) -> str:
@@ -143,7 +136,7 @@ def detokenise(words: Sequence[str]) -> str:
         shown = "[?]" if word == UNKNOWN_WORD else "I" if word == "i" else word
         is_suffix = word == "n't" or re.fullmatch(_CLITIC, word) is not None
         closes = word in _CLOSING or word in open_quotes
-        if not (glue or closes or is_suffix or (previous, word) in _JOINED):
+        if not (glue or closes or is_suffix or (previous, word) in _HALVES):
             text += " "
         text += shown[:1].upper() + shown[1:] if capital and not is_suffix else shown
         glue = word in _OPENING

@@ -9,6 +9,7 @@ ignore punctuation or case.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from backtalk.data.tokenise import Recipe, detokenise, get_recipe
@@ -44,9 +45,7 @@ class RuleParaphraser:
         source, signs = _read(text)
         if not source.said:
             return []
-        texts = {
-            one: detokenise((*one.opener, *one.said, *one.closer, *signs)).lower() for one in variants(source)
-        }
+        texts = {one: detokenise((*chain(*one), *signs)).lower() for one in variants(source)}
         distinct = {tuple(self.recipe.words(text)): one for one, text in reversed(texts.items())}
         for nothing in (tuple(self.recipe.words(text)), ()):
             distinct.pop(nothing, None)

@@ -83,10 +83,8 @@ def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Cons
     known = ratings.key.settings if ratings.key else {}
     changed = [key for key in settings if _plain(settings[key]) != _plain(known.get(key))]
     if "runs" in changed or (make and changed):
-        raise InputError(
-            f"{folder} holds ratings with other settings ({', '.join(changed)}); "
-            "name another folder with --out"
-        )
+        why = f"{folder} holds ratings with other settings ({', '.join(changed)})"
+        raise InputError(f"{why}; name another folder with --out")
     return ratings
 
 
@@ -97,18 +95,18 @@ def _plain(setting: Any) -> Any:
 
 def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
     digest = sha256(Path(spec.inputs)) if spec.inputs and Path(spec.inputs).is_file() else ""
-    return {
-        "runs": list(runs),
-        "inputs": digest or spec.inputs,
-        **{name: getattr(spec, name) for name in ("pairs", "identical_ties", "seed")},
-    }
+    numbers = {name: getattr(spec, name) for name in ("pairs", "identical_ties", "seed")}
+    return {"runs": list(runs), "inputs": digest or spec.inputs, **numbers}
 
 
 def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
 ) -> Ratings:
     files.check_folder(folder)
-    rated = _find_models(runs)
+    found = [_find(run) for run in runs]
+    rated = found[0] if len(found) == 1 else [one[-1] for one in found]
+    if len(rated) != 2:
+        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
     models = [load_model(one.model, spec.device) for one in rated]
     names = []
     for one, model in zip(rated, models, strict=True):
@@ -125,20 +123,9 @@ def _make(
     pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
     with claimed(folder):
         ratings = write_ratings(folder, pairs, Key(names[0], names[1], source, settings, swapped, identical))
-    console.print(
-        f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge, "
-        f"{len(identical)} with identical replies. Folder: {folder}"
-    )
+    asked = f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge"
+    console.print(f"{asked}, {len(identical)} with identical replies. Folder: {folder}")
     return ratings
-
-
-def _find_models(runs: Sequence[str]) -> list[RatedModel]:
-    found = [_find(run) for run in runs]
-    if len(found) == 2:
-        return [found[0][-1], found[1][-1]]
-    if len(found) != 1 or len(found[0]) != 2:
-        raise InputError(f"name two runs or models, or the folder of one hardening, not {' '.join(runs)}")
-    return found[0]
 
 
 def _find(run: str) -> list[RatedModel]:

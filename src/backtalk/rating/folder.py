@@ -120,10 +120,8 @@ def claimed(folder: Path) -> Iterator[None]:
     with writing(folder, _MEND):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_folder(folder)
-    try:
+    with os.fdopen(lock):  # closes it at the end
         yield
-    finally:
-        os.close(lock)
 
 
 def check_folder(folder: Path) -> None:

@@ -171,14 +171,9 @@ def _of_one_input(rates: Mapping[str, Any]) -> str:
 
 def _turns(finding: Finding) -> list[Said]:
     """Who says what; in a played conversation also how toxic each turn is."""
-    rated = {
-        role: iter(finding.series.get(name, []))
-        for role, name in ((ADVERSARY, "adversary_toxicity"), (DEFENDER, "toxicity"))
-    }
-    return [
-        Said(turn.role, turn.text, finite(next(rated.get(turn.role, iter(())), None)))
-        for turn in finding.turns
-    ]
+    names = {ADVERSARY: "adversary_toxicity", DEFENDER: "toxicity"}
+    rated = {role: iter(finding.series.get(name, [])) for role, name in names.items()}
+    return [Said(t.role, t.text, finite(next(rated.get(t.role, iter(())), None))) for t in finding.turns]
 
 
 def word_chances(
@@ -210,12 +205,11 @@ def _input_words(finding: Finding) -> list[WordChance] | None:
 
 def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> RateRow:
     """The stored rate of a criterion, or else the one that the cases give."""
-    if name in stored:
-        found = stored[name]
-        low, high = found["ci95"]
-        return RateRow(name, found["hits"], found["n"], found["rate"], low, high, meaning(name))
-    hits = sum(name in case.hits for case in cases)
-    return RateRow.of(name, Rate.of(hits, sum(case.status in TRIED for case in cases)), meaning(name))
+    if found := stored.get(name):
+        rate = Rate(found["hits"], found["n"], found["rate"], *found["ci95"])
+    else:
+        rate = Rate.of(sum(name in case.hits for case in cases), sum(case.status in TRIED for case in cases))
+    return RateRow.of(name, rate, meaning(name))
 
 
 def by_badness(case: CaseRow) -> tuple[bool, float, bool, int, float, str]:

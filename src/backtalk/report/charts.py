@@ -65,9 +65,8 @@ class Plot:
 
     def path(self, points: Points) -> str:
         """Coordinates in thousandths of the area between the axes."""
-        return " ".join(
-            f"{1000 * self.across.share(x):.1f},{1000 * (1 - self.up.share(y)):.1f}" for x, y in points
-        )
+        places = ((1000 * self.across.share(x), 1000 * (1 - self.up.share(y))) for x, y in points)
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def share_chart(

@@ -12,17 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backtalk import hits
 from backtalk.errors import InputError
-from backtalk.hits import (
-    LIKELIHOOD_KINDS,
-    STANDARD,
-    TEXT_STANDARD,
-    TOXIC_STANDARD,
-    Criterion,
-    hit_cases,
-    parse_criterion,
-    tried_cases,
-)
+from backtalk.hits import Criterion, hit_cases, parse_criterion, tried_cases
 from backtalk.registry import search_config
 from backtalk.report.build import build_case, group_by_case
 from backtalk.report.record import CaseRow
@@ -36,8 +28,8 @@ from backtalk.store.records import finite
 from backtalk.types import Case, Finding, Thresholds
 from backtalk.wording import count, percent, percent_range
 
-CHANGES = ("remaining", "new", "fixed", "neither")
-"""Hit in both runs, after alone, before alone, in none of them; in the order in which they are shown."""
+CHANGES = {(True, True): "remaining", (False, True): "new", (True, False): "fixed", (False, False): "neither"}
+"""By whether a case was hit before and after; in the order in which they are shown."""
 DEFAULT = "io-sample-avg-k1"
 OTHERWISE = {"search", "hit", "options", "block", "max_time", "max_candidates"}
 """Settings of a run that are compared elsewhere, or make no difference to what it found."""
@@ -97,10 +89,8 @@ class Tally:
     @property
     def shares(self) -> str:
         """Both rates with their intervals, as a sentence."""
-        before, after = (
-            f"{percent(rate.rate)} ({percent_range(rate.low, rate.high)})"
-            for rate in (self.before, self.after)
-        )
+        rates = (self.before, self.after)
+        before, after = (f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in rates)
         meet = "do not overlap" if self.disjoint else "overlap"
         return f"Share with 95% interval: {before} before, {after} after; the intervals {meet}."
 
@@ -112,7 +102,7 @@ class Tally:
 class Pair:
     """One case with the best finding of each run."""
 
-    change: str  # one of CHANGES, by the main criterion
+    change: str  # a value of CHANGES, by the main criterion
     before: CaseRow
     after: CaseRow
 
@@ -166,10 +156,8 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
     cases, left_out = _pair_cases(*sides)
     ids = {case.id for case in cases}
     if not ids:
-        raise InputError(
-            f"{before} and {after} have no case in common that both tried; compare runs over the same "
-            "targets (a list that ships is drawn by --seed, a file is not)"
-        )
+        mend = "compare runs over the same targets (a list that ships is drawn by --seed, a file is not)"
+        raise InputError(f"{before} and {after} have no case in common that both tried; {mend}")
     sides = [
         replace(side, findings=[f for f in side.findings if f.case in ids and f.status != "failed"])
         for side in sides
@@ -180,8 +168,8 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
     names = [criterion.name for criterion in decided]
     facts = [side.facts for side in sides]
     main = _main_criterion(hit, [one.hit for one in facts], names)
-    hits = {c.name: [hit_cases(side.findings, c, side.thresholds) for side in sides] for c in decided}
-    tallies = [tally(name, ids, hits[name], meaning(name)) for name in names]
+    met = {c.name: [hit_cases(side.findings, c, side.thresholds) for side in sides] for c in decided}
+    tallies = [tally(name, ids, met[name], meaning(name)) for name in names]
     members: dict[str, set[str]] = defaultdict(set)
     for case in cases:
         members[case.category].add(case.id)
@@ -194,7 +182,7 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
         ]
         for side, found in zip(sides, by_case, strict=True)
     ]
-    pairs = [Pair(_change(old, new), old, new) for old, new in zip(*rows, strict=True)]
+    pairs = [Pair(CHANGES[old.hit, new.hit], old, new) for old, new in zip(*rows, strict=True)]
     return Comparison(
         criterion=main,
         headline=headline(tallies[names.index(main)], "opening" if played else "sentence"),
@@ -204,7 +192,7 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
         n=len(cases),
         tallies=tallies,
         undecided=[criterion.name for criterion in criteria if criterion not in decided],
-        categories=[tally(category, of, hits[main]) for category, of in members.items()],
+        categories=[tally(category, of, met[main]) for category, of in members.items()],
         pairs=sorted(pairs, key=_order),
         left_out=left_out,
         differences=differences,
@@ -263,14 +251,12 @@ def _deciding(run: Run) -> dict[str, Any]:
 def _criteria(sides: Sequence[Side], hit: str | None, played: bool) -> list[Criterion]:
     """The standard criteria of such runs, and those that were asked for."""
     aims = [parse_criterion(side.facts.hit) for side in sides]
-    by_replies = [aim.kind not in LIKELIHOOD_KINDS for aim in aims]
+    by_replies = [aim.kind not in hits.LIKELIHOOD_KINDS for aim in aims]
     likelihoods = all(any("mean" in finding.scores for finding in side.findings) for side in sides)
-    standard = [
-        *(STANDARD if likelihoods or not all(by_replies) else ()),
-        *(TEXT_STANDARD if any(by_replies) else ()),
-    ]
+    standard = list(hits.STANDARD if likelihoods or not all(by_replies) else ())
+    standard += hits.TEXT_STANDARD if any(by_replies) else ()
     asked = [*aims, *([parse_criterion(hit)] if hit else [])]
-    return list(dict.fromkeys([*(TOXIC_STANDARD if played else standard), *asked]))
+    return list(dict.fromkeys([*(hits.TOXIC_STANDARD if played else standard), *asked]))
 
 
 def _pair_cases(before: Side, after: Side) -> tuple[list[Case], list[LeftOut]]:
@@ -304,9 +290,8 @@ def tally(name: str, cases: set[str], hits: Sequence[set[str]], said: str = "") 
     old, new = (Rate.of(len(hits), len(cases)) for hits in (before, after))
     fixed, added = len(before - after), len(after - before)
     disjoint = old.high < new.low or new.high < old.low
-    return Tally(
-        name, old, new, fixed, len(before & after), added, mcnemar_exact(fixed, added), disjoint, said
-    )
+    remaining, p = len(before & after), mcnemar_exact(fixed, added)
+    return Tally(name, old, new, fixed, remaining, added, p, disjoint, said)
 
 
 def headline(main: Tally, noun: str = "sentence") -> str:
@@ -338,16 +323,10 @@ def _main_criterion(hit: str | None, aims: Sequence[str], names: Sequence[str]) 
     return next(name for name in (*wanted, DEFAULT, DEFAULT.removeprefix("i"), *names) if name in names)
 
 
-def _change(before: CaseRow, after: CaseRow) -> str:
-    if before.hit:
-        return "remaining" if after.hit else "fixed"
-    return "new" if after.hit else "neither"
-
-
 def _order(pair: Pair) -> tuple[int, int, float, str]:
     shown = pair.after if pair.after.hit else pair.before
     chance = -math.inf if shown.log_prob is None else shown.log_prob
-    return CHANGES.index(pair.change), -shown.severity, -chance, shown.id
+    return list(CHANGES.values()).index(pair.change), -shown.severity, -chance, shown.id
 
 
 def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Difference], list[str]]:
@@ -371,11 +350,9 @@ def find_differences(before: SideFacts, after: SideFacts) -> tuple[list[Differen
                 f"{name} differs ({_text(old)} before, {_text(new)} after): each run is judged by its own, "
                 "so likely does not mean the same in both. A hardening keeps the baseline's."
             )
-    for side, facts in (("before", before), ("after", after)):
-        if facts.unfinished:
-            warnings.append(
-                f"The run {side} is not finished ({facts.unfinished}); it tried part of its cases."
-            )
+    for side, why in (("before", before.unfinished), ("after", after.unfinished)):
+        if why:
+            warnings.append(f"The run {side} is not finished ({why}); it tried part of its cases.")
     return found, warnings
 
 

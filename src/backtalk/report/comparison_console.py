@@ -84,9 +84,8 @@ def _exchange(case: CaseRow, unmask: bool) -> Text:
     said = [turn.text for turn in case.turns or [] if turn.role not in (OPENING, DEFENDER)] or case.trigger
     spoken = " / ".join(said)
     reply = shorten(printable(case.shown("reply", unmask)), LONGEST) or "(says nothing)"
-    text = cut(
-        spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken), "" if case.hit else "dim"
-    )
+    shown = spoken if unmask else mask_toxic(spoken, case.trigger_toxicity, spoken)
+    text = cut(shown, "" if case.hit else "dim")
     text.append(f"\n> {reply}", style="bold red" if case.said else "dim")
     return text.append(f"\n{scores(case)}")
 
@@ -146,9 +145,8 @@ def _talk(record: HardeningRecord) -> list[str]:
     """How the kept model talks compared with the original one, and which iterations broke it."""
     lines, first, last = [], record.candidates[0].talk, record.best.talk
     if first and last:
-        lines.append(
-            f"In conversations like those of the findings: before, {first.told()}; after, {last.told()}."
-        )
+        where = "In conversations like those of the findings"
+        lines.append(f"{where}: before, {first.told()}; after, {last.told()}.")
     for one in record.candidates:
         if one.broken:
             kept = " It is kept, as --keep last asks." if one is record.best else ""

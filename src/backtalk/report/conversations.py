@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from backtalk.hits import Criterion, parse_criterion
-from backtalk.report.record import (
-    CaseRow,
-    Conversation,
-    Conversations,
-    Player,
-    RateRow,
-    Report,
-    Spread,
-    TurnRow,
-)
+from backtalk.report import record
+from backtalk.report.record import CaseRow, RateRow, Report, Spread, TurnRow
 from backtalk.scorers.repetition import loops
 from backtalk.stats import Rate
 from backtalk.store.exchanges import Exchange, danger, exchanges_of, opening_of, prompt_log_probs, worst_turn
@@ -39,7 +31,7 @@ def with_conversations(report: Report, findings: Sequence[Finding], thresholds: 
         remarks=_remarks(by_turn),
         rates=[replace(row, meaning=row.meaning.replace(*IN_ANY_TURN)) for row in report.rates],
         cases=sorted(rows, key=_rank),
-        conversations=Conversations(
+        conversations=record.Conversations(
             name, by_turn, _rates_by_turn(found, criterion, thresholds), players_of({name: by_turn})
         ),
     )
@@ -62,10 +54,10 @@ def turn_rows(conversations: Sequence[Sequence[Exchange]]) -> list[TurnRow]:
     return [*rows, _turn_row(0, [one for own in told for one in own])] if rows else []
 
 
-def players_of(rows: Mapping[str, Sequence[TurnRow]]) -> list[Player]:
+def players_of(rows: Mapping[str, Sequence[TurnRow]]) -> list[record.Player]:
     """The means of each run over all turns, and whether it is on the Pareto front."""
     known = [
-        Player(name, one.n, one.log_ppl.mean, one.defender.mean, True, one.different, one.loops)
+        record.Player(name, one.n, one.log_ppl.mean, one.defender.mean, True, one.different, one.loops)
         for name, own in rows.items()
         if own and (one := own[-1]).log_ppl.mean is not None and one.defender.mean is not None
     ]
@@ -77,13 +69,13 @@ def _played(findings: Sequence[Finding]) -> list[tuple[Finding, list[Exchange]]]
     return [(finding, own) for finding, own in pairs if own]
 
 
-def conversation_of(finding: Finding, criterion: Criterion) -> Conversation | None:
+def conversation_of(finding: Finding, criterion: Criterion) -> record.Conversation | None:
     """The conversation that a finding stores, if any."""
     if not (exchanges := exchanges_of(finding) if finding.status == "found" else []):
         return None
     worst, how_bad = worst_turn(exchanges), danger(exchanges, criterion.threshold)
     log_prob = prompt_log_probs(exchanges)[worst]
-    return Conversation(list(opening_of(finding)), exchanges, worst, how_bad, log_prob)
+    return record.Conversation(list(opening_of(finding)), exchanges, worst, how_bad, log_prob)
 
 
 def _rank(row: CaseRow) -> tuple[bool, bool, float, str]:

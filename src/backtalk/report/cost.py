@@ -47,10 +47,8 @@ def tell_cost(cost: Cost, bound: float | None) -> CostRecord:
     rise = f"{cost.rise:+.1%} (95%: {low:+.1%} to {high:+.1%}){limit}"
     rows = [CostRow("perplexity", f"{before:.2f}", f"{after:.2f}", note=rise)]
     ratios = [Rate.of(hits, cost.pairs) for hits in cost.commonest]
-    said_most = [f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in ratios]
-    rows.append(
-        CostRow("max-ratio", said_most[0], said_most[1], percent(cost.real["commonest"] / cost.pairs))
-    )
+    most = [f"{percent(one.rate)} ({percent_range(one.low, one.high)})" for one in ratios]
+    rows.append(CostRow("max-ratio", most[0], most[1], percent(cost.real["commonest"] / cost.pairs)))
     for key, name in PLAIN.items():
         if (both := getattr(cost, key)) is not None:
             real = f"{cost.real[key]:.3f}" if key in cost.real else ""

@@ -85,9 +85,8 @@ def hardening_figures(record: HardeningRecord) -> list[tuple[str, Plot]]:
     if first and all(math.isfinite(one.perplexity) for one in measured):
         rise = [(one.updates, one.perplexity / first - 1) for one in measured]
         limit = record.hardening.max_ppl_increase
-        bound = [] if limit is None else [limit]
-        level = (bound[0], f"bound {bound[0]:+.1%}") if bound else None
-        up = round_axis([0.0, *bound, *(y for _, y in rise)], "{:+.3g}%", 100)
+        level = None if limit is None else (limit, f"bound {limit:+.1%}")
+        up = round_axis([0.0, limit or 0.0, *(y for _, y in rise)], "{:+.3g}%", 100)
         title = "Rise of perplexity on held-out pairs"
         figures.append(figure(title, {"perplexity": rise}, up, "{:+.1%}".format, level=level))
     entropy = [(one.updates, one.ent_2) for one in measured]

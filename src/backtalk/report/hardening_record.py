@@ -36,10 +36,8 @@ class Spoken:
     toxic: int
 
     def told(self) -> str:
-        return (
-            f"its own turns {self.log_ppl:.2f} nats a token, {self.circles} of {self.n} repetitive, "
-            f"{self.toxic} toxic"
-        )
+        counts = f"{self.circles} of {self.n} repetitive, {self.toxic} toxic"
+        return f"its own turns {self.log_ppl:.2f} nats a token, {counts}"
 
 
 @dataclass(frozen=True)
@@ -216,10 +214,8 @@ def read_hardening(summary: Mapping[str, Any]) -> HardeningRecord:
         _ = record.cost_table, record.best
         return record
     except (ValueError, ArithmeticError, KeyError, StopIteration) as error:
-        why = str(error) or "its parts do not fit together"
-        raise InputError(
-            f"summary.json is damaged ({why}); restore a copy, or start again with `backtalk harden --fresh`"
-        ) from None
+        why = f"summary.json is damaged ({str(error) or 'its parts do not fit together'})"
+        raise InputError(f"{why}; restore a copy, or start again with `backtalk harden --fresh`") from None
 
 
 def _check(record: HardeningRecord) -> None:

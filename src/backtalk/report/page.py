@@ -15,22 +15,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from backtalk import wording
 from backtalk.report import charts
 from backtalk.report.build import MOST_WORDS
 from backtalk.report.record import END, CaseRow
 from backtalk.report.stored_findings import FindingsPage
 from backtalk.terminal import printable
-from backtalk.wording import (
-    chance,
-    count,
-    duration,
-    mask,
-    mask_toxic,
-    percent,
-    percent_range,
-    sampled,
-    shorten,
-)
+from backtalk.wording import chance, mask_toxic, percent_range, sampled, shorten
 
 LONGEST = 20_000  # characters of a text that a page shows; `backtalk export` has all of it
 MOST_CATEGORIES = 200  # rows of the table by category
@@ -79,11 +70,11 @@ def page_environment() -> Environment:
     environment.filters |= {
         "chance": lambda log_prob: _raise(chance(log_prob)),
         "clip": lambda text, limit: shorten(printable(text), limit),
-        "count": count,
-        "duration": duration,
+        "count": wording.count,
+        "duration": wording.duration,
         "hides": lambda text: len(printable(text)) < len(text),
-        "mask": mask,
-        "percent": percent,
+        "mask": wording.mask,
+        "percent": wording.percent,
         "sampled": lambda log_prob: _raise(sampled(log_prob)),
         "veiled": _veiled,
         "veiled_part": _veiled_part,
@@ -122,9 +113,7 @@ def _seen(limit: int) -> int | None:
 
 
 def _both(hidden: str, whole: str, limit: int) -> Markup:
-    hidden, whole = (
-        shorten(printable(text), limit) if limit else printable(text) for text in (hidden, whole)
-    )
+    hidden, whole = (shorten(printable(one), limit or len(one)) for one in (hidden, whole))
     if hidden == whole:
         return Markup("<bdi>{}</bdi>").format(whole)
     return Markup('<bdi class="masked">{}</bdi><bdi class="whole">{}</bdi>').format(hidden, whole)
@@ -146,5 +135,5 @@ def policy_for(style: str, script: str) -> str:
     )
 
 
-def read_part(name: str) -> str:
-    return files("backtalk.report").joinpath(name).read_text(encoding="utf-8")
+def read_part(name: str, package: str = "backtalk.report") -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")

@@ -64,20 +64,16 @@ def _sentences(report: Report, app: App | None, most: int) -> dict[str, Any]:
         "toxicity": replies is None or not replies.scorer,
         "likeliest": report.t_out is None,
     }
-    values: dict[str, Any] = {
-        "sorts": [(name, label) for name, (label, _) in SORTS.items() if not unknown.get(name)],
-        "rest": "",
-        "left_off": 0,
-    }
+    sorts = [(name, label) for name, (label, _) in SORTS.items() if not unknown.get(name)]
     if app:
         link, cases = f"{app.here}?finding=", app.shown.cases if app.shown else []
         found = [macros.finding(case, report, link + case.anchor, app.alone) for case in cases]
-        return values | {"shown": Markup("").join(found)}
+        return {"sorts": sorts, "rest": "", "left_off": 0, "shown": Markup("").join(found)}
     cases = report.cases
     full = _fitting(report, cases[:most], lambda case: macros.finding(case, report, ""), LONGEST, FULL_BYTES)
     brief = _fitting(report, cases[len(full) :], lambda case: macros.brief(case, report), BRIEF, BRIEF_BYTES)
     return {
-        **values,
+        "sorts": sorts,
         "shown": Markup("").join(made for made, _ in full),
         "rest": Markup("").join(made for made, _ in brief),
         "left_off": len(cases) - len(full) - len(brief),
@@ -122,12 +118,5 @@ def render_comparison(
     comparison: Comparison, app: App | None = None, cost: CostRecord | None = None, most: int = MOST_CASES
 ) -> str:
     """The page. The pairs that neither run hit are counted, not shown. `cost` is a hardening's."""
-    return render(
-        page_environment(),
-        "comparison.html",
-        app,
-        cost=cost,
-        p_value=p_value,
-        comparison=comparison,
-        most=most,
-    )
+    values = {"cost": cost, "p_value": p_value, "comparison": comparison, "most": most}
+    return render(page_environment(), "comparison.html", app, **values)

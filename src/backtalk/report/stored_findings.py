@@ -3,17 +3,17 @@ in a fraction of a second however many there are."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from backtalk.hits import ROUNDING, Criterion, parse_criterion
+from backtalk.hits import LIKELIHOOD_KINDS, ROUNDING, Criterion, parse_criterion
 from backtalk.report.build import build_case
 from backtalk.report.conversations import conversation_of
 from backtalk.report.record import CaseRow, Report, anchor_of
 from backtalk.store.database import connect_to_read
-from backtalk.store.folder import reading
+from backtalk.store.folder import closed_on_error, reading
 from backtalk.store.records import read_case, read_facts, read_finding, searchable
 from backtalk.terminal import printable
 from backtalk.types import Thresholds
@@ -37,11 +37,8 @@ SORTS = {
 }
 """The label of each order, and its SQL, which stands before the default order."""
 SHOW: Mapping[str, str] = {"all": "1", "hits": "hit", "misses": "NOT hit", "said": _BAD}
-_RECORD = (
-    "(SELECT data FROM findings WHERE findings.place = scores.place AND findings.restart = scores.restart)"
-)
+_RECORD = "(SELECT data FROM findings AS f WHERE f.place = scores.place AND f.restart = scores.restart)"
 """A finding's whole record, in a query over `scores`."""
-_COLUMN = {"sample-min": "min", "sample-avg": "mean"}
 
 
 @dataclass(frozen=True)
@@ -73,12 +70,9 @@ class Query:
 
     def address(self, **changes: Any) -> str:
         """As the query string of an address, without defaults."""
-        chosen = vars(self) | changes
-        names = {"text": "q", "offset": "from"}
-        form = {
-            names.get(f.name, f.name): chosen[f.name] for f in fields(self) if chosen[f.name] != f.default
-        }
-        return urlencode(form, errors="replace")
+        names, usual = {"text": "q", "offset": "from"}, vars(Query())
+        chosen = {name: value for name, value in (vars(self) | changes).items() if value != usual[name]}
+        return urlencode({names.get(name, name): chosen[name] for name in chosen}, errors="replace")
 
 
 @dataclass(frozen=True)
@@ -107,7 +101,7 @@ class StoredFindings:
         self._criterion = parse_criterion(report.criterion)
         self._names = [row.criterion for row in report.rates]
         self._database = connect_to_read(folder)
-        try:
+        with closed_on_error(self._database.close):
             with reading(folder):
                 (facts,) = self._database.execute("SELECT value FROM meta WHERE key = 'facts'").fetchone()
                 known = read_facts(facts, folder)
@@ -119,9 +113,6 @@ class StoredFindings:
             self._database.create_function("anchor", 1, anchor_of)
             self._database.create_function("holds", 2, self._holds)
             self._database.create_function("danger", 1, self._danger)
-        except BaseException:
-            self._database.close()
-            raise
 
     def close(self) -> None:
         self._database.close()
@@ -130,24 +121,18 @@ class StoredFindings:
         """The findings from the query's offset on, and how many match in all."""
         found, values = self._select(query)
         usual = f"hit DESC, danger({_RECORD}) DESC, id" if self.report.conversations else _BEST
+        ordered = f"{found} ORDER BY {SORTS[query.sort][1]}{usual} LIMIT ? OFFSET ?"
         with reading(self._folder):
             (total,) = self._database.execute(f"SELECT count(*) FROM ({found})", values).fetchone()
-            places = self._database.execute(
-                f"{found} ORDER BY {SORTS[query.sort][1]}{usual} LIMIT ? OFFSET ?",
-                (*values, query.limit, query.offset),
-            )
+            places = self._database.execute(ordered, (*values, query.limit, query.offset))
             return FindingsPage(query, int(total), [self._case(place) for place, _ in places.fetchall()])
 
     def _case(self, place: int) -> CaseRow:
-        kind, data = self._database.execute(
-            "SELECT kind, data FROM cases WHERE place = ?", (place,)
-        ).fetchone()
-        case = read_case(kind, data)
+        stored = self._database.execute("SELECT kind, data FROM cases WHERE place = ?", (place,))
+        case = read_case(*stored.fetchone())
         rows = self._database.execute("SELECT data FROM findings WHERE place = ? ORDER BY restart", (place,))
-        findings = [read_finding(data) for (data,) in rows]
-        row = build_case(
-            case, findings, self._thresholds, self._names, self._criterion.name, self._words.get(case.text)
-        )
+        findings, words = [read_finding(data) for (data,) in rows], self._words.get(case.text)
+        row = build_case(case, findings, self._thresholds, self._names, self._criterion.name, words)
         if not self.report.conversations:
             return row
         shown = next(one for one in findings if one.restart == row.restart)
@@ -178,11 +163,8 @@ class StoredFindings:
             )
         played = self.report.conversations is not None
         kept = f"danger({_RECORD}) IS NOT NULL" if played else "status <> 'skipped'"
-        return (
-            f"SELECT place, {hit} AS hit FROM cases JOIN scores USING (place)"
-            f" WHERE {kept} AND {' AND '.join(conditions)}",
-            values,
-        )
+        where = " AND ".join([kept, *conditions])
+        return f"SELECT place, {hit} AS hit FROM cases JOIN scores USING (place) WHERE {where}", values
 
     def _condition(self, criterion: Criterion) -> str:
         """`Criterion.holds` in SQL, over the columns of `scores`."""
@@ -201,7 +183,7 @@ class StoredFindings:
                 "toxic": f"toxicity >= {_literal(criterion.threshold)}",
                 "chance": f"log_prob >= {_literal(math.log(criterion.threshold or 1))}",
             }.get(criterion.kind)
-            or f"{_COLUMN[criterion.kind]} > {_literal(out - slack)}"
+            or f"{LIKELIHOOD_KINDS[criterion.kind]} > {_literal(out - slack)}"
         )
         return f"coalesce({' AND '.join(parts)}, 0)"
 

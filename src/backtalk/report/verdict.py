@@ -76,8 +76,7 @@ def verdict_of(
 
 def _nothing(findings: Sequence[Finding], summary: Mapping[str, Any], noun: str) -> str:
     skipped = len({one.case for one in findings if one.status == "skipped"})
-    why = told_causes(summary.get("failures") or {})
-    why = why or (f"{count(skipped, noun)} skipped" if skipped else "")
+    why = told_causes(summary.get("failures") or {}) or (f"{count(skipped, noun)} skipped" if skipped else "")
     why = why or summary.get("stopped") or f"no {noun} is done"
     return f"Nothing could be scored, so this run says nothing about the model: {why}."
 
@@ -155,8 +154,7 @@ def warnings_of(report: Report) -> list[str]:
     """The cases that the run did not get to, did not finish or could not score, and why."""
     verdict, stopped = report.verdict, report.run.get("stopped")
     of = f"of {count(len(report.cases) + len(report.skipped) + verdict.untried, report.noun)} "
-    parts: list[str] = []
-    warnings: list[str] = []
+    parts, warnings = list[str](), list[str]()
     for number, what in ((verdict.untried, "not tried"), (verdict.unfinished, "searched in part")):
         if number:
             parts.append(f"{number:,} {'' if parts else of}{'was' if number == 1 else 'were'} {what}")

@@ -109,12 +109,10 @@ def _compare(
         raise InputError(f"{name} has no sentence in common with this run that both tried")
     before = hit_cases(stored, asked, own) & shared
     after = hit_cases(findings, asked, thresholds) & shared
-    p = mcnemar_worse(len(before - after), len(after - before))
-    said = (
-        f"{len(before)} -> {len(after)} hits of {len(shared)} shared cases, {len(after - before)} new, "
-        f"{len(before - after)} gone (p = {p:.3g})."
-    )
-    return GateResult(name, p < SIGNIFICANT, said)
+    gone, new = len(before - after), len(after - before)
+    p = mcnemar_worse(gone, new)
+    said = f"{len(before)} -> {len(after)} hits of {len(shared)} shared cases, {new} new, {gone} gone"
+    return GateResult(name, p < SIGNIFICANT, f"{said} (p = {p:.3g}).")
 
 
 def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
@@ -126,19 +124,16 @@ def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding]
 
 
 def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:
-    return (
-        page_environment()
-        .get_template("junit.xml")
-        .render(
-            report=report,
-            cases=[*report.cases, *report.skipped],
-            gates=gates,
-            erred=not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates),
-            unmask=unmask,
-            bare=unmask or report.conversations is not None,  # openings are harmless
-            told=partial(_told, unmask=unmask),
-            LINE=LONGEST,
-        )
+    template = page_environment().get_template("junit.xml")
+    return template.render(
+        report=report,
+        cases=[*report.cases, *report.skipped],
+        gates=gates,
+        erred=not gates or any(gate.failed and gate.name.startswith("--min-scored") for gate in gates),
+        unmask=unmask,
+        bare=unmask or report.conversations is not None,  # openings are harmless
+        told=partial(_told, unmask=unmask),
+        LINE=LONGEST,
     )
 
 

@@ -8,20 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import backtalk.hits as hits
 from backtalk import __version__
 from backtalk.errors import InputError
-from backtalk.hits import (
-    CHANCES,
-    STANDARD,
-    TEXT_STANDARD,
-    TOXIC_STANDARD,
-    Criterion,
-    asked_standard,
-    hit_cases,
-    parse_criterion,
-    rates_by_category,
-    tried_cases,
-)
+from backtalk.hits import Criterion, hit_cases, parse_criterion, rates_by_category, tried_cases
 from backtalk.models.service.budget import PHASES
 from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
@@ -139,11 +129,11 @@ def refuse_unscored(results: Results) -> None:
 def criteria_of(run: Run) -> list[Criterion]:
     """The standard criteria of such a run, and the one of --hit."""
     asked = parse_criterion(run.spec["hit"])
-    rated = TOXIC_STANDARD if run.facts.get("scorer") else ()
-    standard = TOXIC_STANDARD if run.plays else (*CHANCES, *rated[:1], *STANDARD)
+    rated = hits.TOXIC_STANDARD if run.facts.get("scorer") else ()
+    standard = hits.TOXIC_STANDARD if run.plays else (*hits.CHANCES, *rated[:1], *hits.STANDARD)
     if run.asks:
         likelihoods = run.facts["access"] == "LOGPROBS"
-        standard = asked_standard(rated) if likelihoods else (*TEXT_STANDARD, *rated)
+        standard = hits.asked_standard(rated) if likelihoods else (*hits.TEXT_STANDARD, *rated)
     return [*standard, *([] if asked in standard else [asked])]
 
 

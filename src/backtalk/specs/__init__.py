@@ -218,9 +218,8 @@ def marked_with(kind: Any, *marks: Mark) -> list[str]:
 
 def spec_values(spec: Any) -> dict[str, Any]:
     """A spec or config as plain values, as a run stores them. A config includes its name."""
-    return _name(spec) | {
-        name: spec_values(value) if is_dataclass(value) else value for name, value in vars(spec).items()
-    }
+    values = {name: spec_values(one) if is_dataclass(one) else one for name, one in vars(spec).items()}
+    return _name(spec) | values
 
 
 def _name(spec: Any) -> dict[str, str]:

@@ -16,9 +16,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import backtalk.store.folder as files
 from backtalk.errors import InputError
 from backtalk.output_file import PARTIAL, sync_folder
-from backtalk.store.folder import DATABASE, UNREADABLE, check_run_folder, damaged, reading, writing
+from backtalk.store.folder import DATABASE, closed_on_error, damaged, reading, writing
 from backtalk.store.records import as_json
 from backtalk.terminal import printable
 from backtalk.types import Case
@@ -88,15 +89,12 @@ def _connect(folder: Path, how: str, *settings: str) -> sqlite3.Connection:
         database = sqlite3.connect(f"{address}?{how}", uri=True, isolation_level=None, timeout=30)
     except sqlite3.OperationalError as error:
         raise InputError(f"{folder / DATABASE} can't be opened: {error}") from None
-    try:
+    with closed_on_error(database.close):
         database.execute("PRAGMA trusted_schema=OFF")
         database.execute("PRAGMA cell_size_check=ON")
         _check_schema(folder, database)
         for setting in settings:
             database.execute(setting).fetchall()
-    except BaseException:
-        database.close()
-        raise
     return database
 
 
@@ -151,8 +149,8 @@ def _runs(root: Path, identity: str = "") -> list[tuple[str, Path]]:
     runs = []
     with suppress(OSError):
         for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-            with suppress(InputError, OSError, *UNREADABLE):
-                check_run_folder(folder)
+            with suppress(InputError, OSError, *files.UNREADABLE):
+                files.check_run_folder(folder)
                 with closing(connect_to_read(folder)) as database:
                     meta = dict(database.execute("SELECT key, value FROM meta"))
                 if identity in ("", meta["identity"]):

@@ -8,9 +8,10 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,15 +34,9 @@ OUTPUTS = (
     *(name + part for name in ("summary.json", "report.html", REPORT, SEARCH) for part in ("", PARTIAL)),
     "log.txt",
 )
-_LEFTOVERS = {
-    *(LOCK, "spec.yaml", DATABASE + PARTIAL + "-journal"),
-    *(name + PARTIAL for name in ("spec.yaml", DATABASE)),
-}
+_LEFTOVERS = {LOCK, "spec.yaml", "spec.yaml" + PARTIAL, DATABASE + PARTIAL, DATABASE + PARTIAL + "-journal"}
 """What a killed creation may leave, always with the lock: a lone spec.yaml belongs to its author."""
-UNREADABLE = (
-    sqlite3.Error,
-    *(ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError),
-)
+UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a record raises if its bytes or its shape are not what was written."""
 
 
@@ -107,7 +102,7 @@ def claim_run_folder(folder: Path) -> int:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     lock = lock_folder(folder)
-    with closed_on_error(lock):
+    with closed_on_error(partial(os.close, lock)):
         _check_empty(folder)  # again: another process may have been quicker
         for name in sorted(_LEFTOVERS - {LOCK}):
             (folder / name).unlink(missing_ok=True)
@@ -147,7 +142,7 @@ def output_folder(
         lock = lock_folder(out)
     except OSError as error:
         raise InputError(f"can't write into --out {out} ({error.strerror}); name another folder") from None
-    try:
+    with os.fdopen(lock):  # closes it at the end
         _check_mark(out, command)  # again: another process may have been quicker
         known = [LOCK, MARK, *(only or ()), *(name + PARTIAL for name in (MARK, *(only or ())))]
         names = [] if only is None else [path.relative_to(out).as_posix() for path in _below(out)]
@@ -156,8 +151,6 @@ def output_folder(
         if _read_mark(out) != command:
             write_whole(out / MARK, f"{command}\n")
         yield
-    finally:
-        os.close(lock)
 
 
 def _check_mark(out: Path, command: str) -> None:
@@ -203,7 +196,7 @@ def lock_folder(folder: Path) -> int:
     writer calls this, so links are checked here. The lock file stays: without it two could write."""
     _check_links(folder)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    with closed_on_error(lock):
+    with closed_on_error(partial(os.close, lock)):
         for pause_s in (0.02, 0.05, 0.1, None):  # `is_locked` may hold it for a moment
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,11 +209,11 @@ def lock_folder(folder: Path) -> int:
 
 
 @contextmanager
-def closed_on_error(lock: int) -> Iterator[None]:
+def closed_on_error(close: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        os.close(lock)
+        close()
         raise
 
 
@@ -230,21 +223,15 @@ def is_locked(folder: Path) -> bool:
         lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return False
-    try:
+    with os.fdopen(lock), suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+        return False
+    return True
 
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Holds the lock file `path`; other processes wait."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,8 @@ class Run(AbstractContextManager["Run"]):
         """`lock` is held for writing; without one the run is open to read."""
         self.folder, self._lock = folder, lock
         self._database = db.connect_to_read(folder) if lock is None else db.connect_to_write(folder)
-        try:
+        with closed_on_error(self._database.close):
             self._read()
-        except BaseException:
-            self._database.close()
-            raise
 
     def _read(self) -> None:
         folder, database = self.folder, self._database
@@ -88,7 +86,7 @@ class Run(AbstractContextManager["Run"]):
             cls.remove(folder)
         with writing(folder, "choose another folder, or make room"):
             lock = files.claim_run_folder(folder)
-            with closed_on_error(lock):
+            with closed_on_error(partial(os.close, lock)):
                 write_whole(folder / "spec.yaml", records.as_yaml(spec))
                 meta = {
                     "spec": records.as_json(spec),
@@ -111,12 +109,11 @@ class Run(AbstractContextManager["Run"]):
             try:
                 return cls(folder, None)
             except sqlite3.OperationalError as error:
-                raise InputError(
-                    f"can't read {folder} ({one_line(error)}); check the disk: the run itself may be whole"
-                ) from None
+                why = f"can't read {folder} ({one_line(error)})"
+                raise InputError(f"{why}; check the disk: the run itself may be whole") from None
         with writing(folder, _PROMISE):
             lock = files.lock_folder(folder)
-            with closed_on_error(lock):
+            with closed_on_error(partial(os.close, lock)):
                 return cls(folder, lock)
 
     @staticmethod
@@ -130,8 +127,7 @@ class Run(AbstractContextManager["Run"]):
         written, nor a database that is not ours."""
         with writing(folder, "nothing new was begun"):
             db.check_header(folder)
-            lock = files.lock_folder(folder)
-            try:
+            with os.fdopen(files.lock_folder(folder)):
                 for name in files.OUTPUTS:
                     (folder / name).unlink(missing_ok=True)
                 for name in (files.GENERATOR, files.ADVERSARY, files.UNTUNED):
@@ -139,8 +135,6 @@ class Run(AbstractContextManager["Run"]):
                         shutil.rmtree(folder / name)
                 for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run
                     (folder / f"{DATABASE}{suffix}").unlink(missing_ok=True)
-            finally:
-                os.close(lock)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -298,9 +292,8 @@ class Run(AbstractContextManager["Run"]):
         """One line with its time, safe to show on a terminal."""
         with self._writing():
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # never through a link
-            log = os.open(self.folder / "log.txt", flags, 0o600)
-            with os.fdopen(log, "a", encoding="utf-8") as file:
-                file.write(f"{_now()} {printable(line)}\n")
+            with os.fdopen(os.open(self.folder / "log.txt", flags, 0o600), "a", encoding="utf-8") as log:
+                log.write(f"{_now()} {printable(line)}\n")
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically. JSON has no infinity: such numbers become null."""

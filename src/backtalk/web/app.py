@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from backtalk.errors import InputError
-from backtalk.rating.folder import (
-    CHOICES,
-    Ratings,
-    answered_by,
-    check_rater,
-    claimed,
-    give_answer,
-    read_ratings,
-)
+from backtalk.rating import folder as rating
 from backtalk.report.hardening_record import NotYet
 from backtalk.store.records import finite
 from backtalk.terminal import printable
@@ -101,7 +93,7 @@ class App:
         return _html(render_page("chat.html", "/chat", "chat.js", model=self.chat.name))
 
     def _run(self, request: Request, key: str) -> Response:
-        item, folder = self._item(key), self._folder(key)
+        item, folder = self._item(key), self._find(key).folder
         if item.kind == "audit":
             with _showing():
                 return _html(self.reports.run(folder, item, request.values()))
@@ -135,9 +127,9 @@ class App:
 
     def _compare(self, request: Request) -> Response:
         values = request.values()
-        before, after = (self._folder(values.get(side, ""), "audit") for side in ("before", "after"))
+        before, after = (self._find(values.get(side, ""), "audit") for side in ("before", "after"))
         with _showing():
-            return _html(self.reports.comparison(before, after, request.path))
+            return _html(self.reports.comparison(before.folder, after.folder, request.path))
 
     def _ratings(self, request: Request) -> Response:
         items = [item for item in self.runs.items() if item.kind == "rating"]
@@ -150,8 +142,7 @@ class App:
         return _html(render_page("rate.html", f"/rate/{key}", "rate.js", section="/rate", item=item))
 
     def _static(self, request: Request, name: str, kind: str) -> Response:
-        body = read_static(f"{name}.{kind}")
-        if body is None:
+        if (body := read_static(f"{name}.{kind}")) is None:
             raise HttpError(404, "there is no such page")
         return Response(200, body.encode(), STATIC[kind])
 
@@ -162,17 +153,14 @@ class App:
 
     def _next_pair(self, request: Request, key: str) -> Response:
         with _showing():
-            return _json(next_pair(self._folder(key, "rating"), request.values().get("rater", "")))
+            return _json(next_pair(self._find(key, "rating").folder, request.values().get("rater", "")))
 
     def _take_answer(self, request: Request, key: str) -> Response:
         with _showing():
-            return _json(take_answer(self._folder(key, "rating"), read_object(request.body)))
+            return _json(take_answer(self._find(key, "rating").folder, read_object(request.body)))
 
     def _item(self, key: str, *kinds: str) -> Item:
         return describe(key, *self._find(key, *kinds))
-
-    def _folder(self, key: str, *kinds: str) -> Path:
-        return self._find(key, *kinds).folder
 
     def _find(self, key: str, *kinds: str) -> Found:
         found = self.runs.folders().get(key)
@@ -206,17 +194,17 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def next_pair(folder: Path, rater: str) -> dict[str, Any]:
     """The first pair that the rater has neither answered nor skipped, and the progress."""
-    return _next(read_ratings(folder), _check_rater(rater))
+    return _next(rating.read_ratings(folder), _check_rater(rater))
 
 
 def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Stores {"rater", "pair", "choice"}, where undo takes the rater's last answer back; then `next_pair`."""
     rater, pair, choice = _check_rater(asked.get("rater")), asked.get("pair"), asked.get("choice")
-    if not isinstance(choice, str) or choice not in CHOICES:
-        raise HttpError(400, f"the choice is one of {', '.join(CHOICES)}")
-    with _LOCK, claimed(folder):
-        ratings = read_ratings(folder)
-        done = answered_by(rater, ratings)
+    if not isinstance(choice, str) or choice not in rating.CHOICES:
+        raise HttpError(400, f"the choice is one of {', '.join(rating.CHOICES)}")
+    with _LOCK, rating.claimed(folder):
+        ratings = rating.read_ratings(folder)
+        done = rating.answered_by(rater, ratings)
         if choice == "undo":
             if not done:
                 raise HttpError(409, "there is no answer to take back")
@@ -225,12 +213,12 @@ def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
             raise HttpError(400, "these ratings have no such pair")
         elif pair in done:
             raise HttpError(409, "that pair was judged already, perhaps in another tab")
-        give_answer(ratings, pair, rater, choice)
+        rating.give_answer(ratings, pair, rater, choice)
         return _next(ratings, rater)
 
 
-def _next(ratings: Ratings, rater: str) -> dict[str, Any]:
-    done = answered_by(rater, ratings)
+def _next(ratings: rating.Ratings, rater: str) -> dict[str, Any]:
+    done = rating.answered_by(rater, ratings)
     left = [pair for pair in ratings.pairs if pair.id not in set(done)]
     shown = {name: printable(text) for name, text in left[0].as_dict().items()} if left else None
     return {"pair": shown, "done": len(done), "total": len(ratings.pairs)}
@@ -238,6 +226,6 @@ def _next(ratings: Ratings, rater: str) -> dict[str, Any]:
 
 def _check_rater(name: Any) -> str:
     try:
-        return check_rater(name if isinstance(name, str) else "", "the page")
+        return rating.check_rater(name if isinstance(name, str) else "", "the page")
     except InputError as error:
         raise HttpError(400, str(error)) from None

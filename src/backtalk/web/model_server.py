@@ -20,15 +20,8 @@ from backtalk.registry import is_endpoint, load_model
 from backtalk.specs import ModelOptions
 from backtalk.terminal import printable, say
 from backtalk.types import Dialogue, Turn
-from backtalk.web.http import (
-    HOST,
-    HttpError,
-    LocalHandler,
-    LocalServer,
-    is_whole_number,
-    read_object,
-    same_secret,
-)
+from backtalk.web import http
+from backtalk.web.http import HOST, HttpError, is_whole_number, read_object, same_secret
 
 MOST_PROMPTS = 128
 """Prompts in one request, two batches of the model. More would block other clients for minutes."""
@@ -108,7 +101,7 @@ class Batcher:
             request.reply.set_result(reply)
 
 
-class ModelServer(LocalServer):
+class ModelServer(http.LocalServer):
     request_queue_size = 128
 
     def __init__(self, model: TextModel, name: str, port: int, token: str = "") -> None:
@@ -126,7 +119,7 @@ class ModelServer(LocalServer):
         self.batcher.close()
 
 
-class Handler(LocalHandler):
+class Handler(http.LocalHandler):
     server: ModelServer
     timeout = 120  # seconds until an idle connection is closed
 
@@ -188,16 +181,11 @@ class Handler(LocalHandler):
             replies = [future.result() for future in futures]
         except Exception as error:
             raise HttpError(500, f"the model failed: {type(error).__name__}: {error}") from None
-        choices = [
-            {
-                "index": index,
-                "finish_reason": "stop",
-                **({"message": {"role": "assistant", "content": reply}} if chat else {"text": reply}),
-            }
-            for index, reply in enumerate(replies)
-        ]
-        kind, created = "chat.completion" if chat else "text_completion", int(time.time())
-        return {"id": "backtalk", "object": kind, "created": created, "model": name, "choices": choices}
+        kind, part = ("chat.completion", "message") if chat else ("text_completion", "text")
+        said = [{"role": "assistant", "content": reply} if chat else reply for reply in replies]
+        choices = [{"index": i, "finish_reason": "stop", part: one} for i, one in enumerate(said)]
+        answer = {"id": "backtalk", "object": kind, "created": int(time.time()), "model": name}
+        return {**answer, "choices": choices}
 
 
 def read_messages(messages: Any) -> tuple[Dialogue, str | None]:

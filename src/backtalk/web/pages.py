@@ -4,8 +4,7 @@ every value, and styles and scripts are files of ours."""
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from functools import cache
-from importlib.resources import files
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "a
 """Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 ABOVE = 3  # levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT
+_read = partial(read_part, package="backtalk.web")
 
 
 def render_page(
@@ -76,10 +76,6 @@ def _environment() -> Environment:
     for name in FIRST:
         environment.get_template(name)
     return environment
-
-
-def _read(name: str) -> str:
-    return files("backtalk.web").joinpath(name).read_text(encoding="utf-8")
 
 
 # Reports

@@ -146,8 +146,7 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
     """A folder as a row. A damaged one is a row too."""
     changed = ""
     with suppress(OSError):  # it may be deleted meanwhile
-        time = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-        changed = time.isoformat(timespec="microseconds")
+        changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC).isoformat(timespec="microseconds")
     item = Item(key, kind, name, changed=changed)
     try:
         return {"audit": _audit, "hardening": _hardening, "rating": _rating}[kind](item, folder)

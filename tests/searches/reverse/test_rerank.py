@@ -124,7 +124,8 @@ def test_an_input_with_an_unknown_word_has_no_score(scorers: Scorers) -> None:
     assert known < 0
     assert math.isnan(unknown)
     assert math.isnan(empty)
-    assert scorers.inputs.average(["how are you", "how are zzyzzx"])[0] == 1
+    assert scorers.inputs.average(["how are you", "how are zzyzzx"])[:2] == (2, 1)
+    assert scorers.inputs.average(["how are you"] * 20, seconds=0.0)[:2] == (8, 8), "one batch at least"
 
 
 class CountsAway:

@@ -24,14 +24,8 @@ from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
 from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
-from backtalk.searches.ast.adversaries import (
-    TRAIN_SHARE,
-    Adversaries,
-    TurnPace,
-    earlier_training,
-    saved_adversary,
-    steps_left,
-)
+from backtalk.searches.ast import adversaries as training
+from backtalk.searches.ast.adversaries import Adversaries, TurnPace, earlier_training, saved_adversary
 from backtalk.searches.ast.config import Ast
 from backtalk.searches.ast.episodes import harmless_openings, weak_examples
 from backtalk.searches.ast.evaluation import changed_replies, play_block, rescored
@@ -147,11 +141,11 @@ class ConversationBackend(Backend):
         return {}
 
     def facts(self, report: Reporter) -> dict[str, Any]:
-        steps_left(self.config)  # refuses an earlier training that is long enough already
+        training.steps_left(self.config)  # refuses an earlier training that is long enough already
         (lists, left_out), facts, own = self._lists, super().facts(report), self.config
         if own.trains and (limit_s := parse_duration(self.spec.max_time)):
             left_s = limit_s - (time.monotonic() - self.overrides.begun)
-            steps = self.adversaries.fitted_steps(self._pace, TRAIN_SHARE * left_s)
+            steps = self.adversaries.fitted_steps(self._pace, training.TRAIN_SHARE * left_s)
             facts |= {"effort": {"steps": steps}} if steps < own.steps else {}
         return {
             **facts,
@@ -180,28 +174,21 @@ class ConversationBackend(Backend):
         if effort := run.facts.get("effort"):
             steps, self.config = self.config.steps, replace(self.config, **effort)
             self.game = replace(self.game, config=self.config)
-            report(
-                f"To keep --max-time {run.spec['max_time']} the adversary is trained for "
-                f"{self.config.steps:,} of {steps:,} steps."
-            )
+            trained = f"the adversary is trained for {self.config.steps:,} of {steps:,} steps"
+            report(f"To keep --max-time {run.spec['max_time']} {trained}.")
         own, adversaries = self.config, self.adversaries
         if left := sum(left_out.values()):
             rated = f"{self.game.scorer.name} rates above {own.opening_toxicity:g}"
             report(f"Left out: {count(left, 'opening')} that {rated}.")
         if own.trains:
             weak = f", {count(len(self.weak), 'weak text')}" if self.weak else ", no weak set"
-            report(
-                f"Training by {own.loss}: {own.steps:,} steps of {own.batch} pairs from "
-                f"{count(len(lists.train), 'opening')}, {len(lists.dev)} to choose with{weak}."
-            )
+            work = f"{own.steps:,} steps of {own.batch} pairs from {count(len(lists.train), 'opening')}"
+            report(f"Training by {own.loss}: {work}, {len(lists.dev)} to choose with{weak}.")
         conversations = len(run.cases) * (2 if self._plays_control else 1)
-        by_template = self.model.read_as.get("template") == "chat"
+        read = "by its chat template" if self.model.read_as.get("template") == "chat" else "as running text"
         forecast = adversaries.forecast(run.folder, conversations, self._pace)
-        report(
-            f"{count(len(run.cases), 'opening')} x {own.turns} turns, the defender read "
-            f"{'by its chat template' if by_template else 'as running text'}, the adversary: "
-            f"{own.player}. {forecast} Run folder: {run.folder}"
-        )
+        game = f"{count(len(run.cases), 'opening')} x {own.turns} turns, the defender read {read}"
+        report(f"{game}, the adversary: {own.player}. {forecast} Run folder: {run.folder}")
         self.game.adversary = adversaries.prepare(run.folder, report.logging_to(run))
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
@@ -228,10 +215,8 @@ class ConversationBackend(Backend):
             f"the model rounds in half precision: in {len(other)} of {len(findings)} conversations it now "
             "draws other words; their hits count as confirmed if the numbers follow from the stored ones"
         )
-        problems = {
-            place: [f"case {findings[place].case}: the model now replies otherwise in turn {turn}"]
-            for place, turn in other.items()
-        }
+        what = "the model now replies otherwise in turn"
+        problems = {place: [f"case {findings[place].case}: {what} {turn}"] for place, turn in other.items()}
         measured = rescored(self.game, findings)
         if coarse:
             return Recomputed(measured, "played again", notes=[note] if other else [])

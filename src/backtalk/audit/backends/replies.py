@@ -6,6 +6,7 @@ differ from each other, the model is not deterministic, and a hit counts as conf
 its criterion too. In half precision another batch may change a reply, which counts alike.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ from backtalk.wording import count
 
 NAMED_CAUSES = 20
 """Causes of missing replies that the log names: a server may word each of its errors differently."""
-COMPARE_SHARE = 0.05  # of --max-time, for the choice among the replies that were collected
+COMPARE_SHARE = 0.05
+"""Of --max-time: for the choice among the replies that were collected, and for measuring usual inputs."""
 BLOCK_QUERIES = 1000
 """About how many inputs a block sends: ten seconds of an endpoint's time; fewer for a slow model."""
 
@@ -50,10 +52,8 @@ class RepliesBackend(Backend):
         super().__init__(spec, model, overrides, consent)
         self.causes: Counter[str] = Counter()  # counts why inputs have no reply
         if self.criterion.kind in LIKELIHOOD_KINDS and model.access < Access.LOGPROBS:
-            raise InputError(
-                f"--hit {spec.hit} needs log-probabilities, and only replies are seen here; "
-                f"use {self.default_hit}, contains or exact"
-            )
+            why = f"--hit {spec.hit} needs log-probabilities, and only replies are seen here"
+            raise InputError(f"{why}; use {self.default_hit}, contains or exact")
 
     @cached_property
     def utterances(self) -> Utterances:
@@ -99,7 +99,9 @@ class RepliesBackend(Backend):
 
     def facts(self, report: Reporter) -> dict[str, Any]:
         scorers, texts = self.scorers, self.utterances.texts
-        scored, mean = scorers.inputs.average(texts)
+        limit_s = COMPARE_SHARE * parse_duration(self.spec.max_time) or math.inf
+        report(f"Measuring how likely usual inputs are, by {scorers.inputs.source}", passing=True)
+        read, scored, mean = scorers.inputs.average(texts, limit_s)
         return {
             **super().facts(report),
             "access": Access.LOGPROBS.name if scorers.model else Access.TEXT.name,
@@ -111,7 +113,7 @@ class RepliesBackend(Backend):
             "utterances": {
                 "source": self.utterances.source,
                 "count": len(texts),
-                "read": min(len(texts), scorers.inputs.most),
+                "read": read,
                 "scored": scored,
                 "input_mean": mean,
             },
@@ -153,9 +155,8 @@ class RepliesBackend(Backend):
         self.proposer = self.spec.search.proposer(self.trainer)
         self.asker = BudgetedQueries(self.model, answers, self.budget.total, self.causes)
         self.asker.late = late
-        self.each = self.budget.inputs_each(
-            answers.spent(), self.spec.search.most_each or len(self.utterances.texts)
-        )
+        most = self.spec.search.most_each or len(self.utterances.texts)
+        self.each = self.budget.inputs_each(answers.spent(), most)
         self.thresholds = run.thresholds
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
@@ -194,9 +195,8 @@ class RepliesBackend(Backend):
         fresh = asker.ask(triggers, "verify")
         changed = [place for place, reply in enumerate(fresh) if reply != findings[place].reply]
         # A new memory, so that the same inputs are really sent a second time.
-        second = BudgetedQueries(self.model, MemoryAnswers()).ask(
-            [triggers[place] for place in changed], "verify"
-        )
+        again = [triggers[place] for place in changed]
+        second = BudgetedQueries(self.model, MemoryAnswers()).ask(again, "verify")
         coarse = bool(run.facts.get("coarse"))
         unsteady = {
             place
@@ -211,16 +211,15 @@ class RepliesBackend(Backend):
             return [one.name for one in criteria if one.holds(finding, run.thresholds)]
 
         for place in changed:
-            finding, reply, where = findings[place], fresh[place], f"case {findings[place].case}"
-            if reply is None:
-                why = asker.cause([triggers[place]])
-                problems[place] = [f"{where}: the model gave no usable reply this time ({why})"]
+            finding, what = findings[place], ""
+            if fresh[place] is None:
+                what = f"gave no usable reply this time ({asker.cause([triggers[place]])})"
             elif place not in unsteady:
-                problems[place] = [f"{where}: the model now gives another reply, and the same one twice"]
+                what = "now gives another reply, and the same one twice"
             elif lost := next((one for one in met(finding) if one not in met(rescored[place])), ""):
-                problems[place] = [
-                    f"{where}: the model is not deterministic, and its reply this time does not meet {lost}"
-                ]
+                what = f"is not deterministic, and its reply this time does not meet {lost}"
+            if what:
+                problems[place] = [f"case {finding.case}: the model {what}"]
         why = "rounds in half precision" if coarse else "is not deterministic"
         note = (
             f"the model {why}: {len(unsteady)} of {len(findings)} triggers get another reply each time; "

@@ -10,6 +10,7 @@ that inputs of different searches can be compared. An input with an unknown word
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from backtalk.types import Access, Finding, SpokenTurn, Target, Thresholds
 from backtalk.wording import count
 
 BATCH = 256
+SLOW_BATCH = 8  # texts that are averaged before the clock is looked at
 MOST_TEXTS, MOST_TEXTS_HF = 1000, 200  # how many utterances are averaged; fewer for a Hugging Face model
 
 
@@ -49,10 +51,15 @@ class InputScorer:
         """The average token log-probability of each text; NaN if there is none."""
         return [sum(own) / len(own) if own else math.nan for own in self.log_probs(texts)]
 
-    def average(self, texts: Sequence[str]) -> tuple[int, float]:
-        """How many texts could be scored, and their average score."""
-        scores = [score for score in self.score(texts[: self.most]) if not math.isnan(score)]
-        return len(scores), sum(scores) / len(scores) if scores else math.nan
+    def average(self, texts: Sequence[str], seconds: float = math.inf) -> tuple[int, int, float]:
+        """How many texts were read within the seconds, how many of them could be scored, and their average
+        score."""
+        texts, began, scores, read = texts[: self.most], time.monotonic(), list[float](), 0
+        size = SLOW_BATCH if seconds < math.inf else max(1, len(texts))
+        while read < len(texts) and (not read or time.monotonic() - began < seconds):
+            scores += [score for score in self.score(texts[read : read + size]) if not math.isnan(score)]
+            read = min(len(texts), read + size)
+        return read, len(scores), sum(scores) / len(scores) if scores else math.nan
 
 
 def embedded_scorer(device: str = "auto") -> InputScorer:

@@ -6,9 +6,10 @@ import json
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 
-from backtalk.stats import Rate, mcnemar_exact, mcnemar_worse, standard_error, wilson
+from backtalk.stats import Rate, change_point, mcnemar_exact, mcnemar_worse, standard_error, wilson
 
 # Newcombe (1998), Statistics in Medicine 17:857-872, Table I, method 3 (score, no continuity correction).
 NEWCOMBE = [
@@ -23,6 +24,16 @@ def test_a_standard_error_by_hand() -> None:
     assert standard_error([1.0, 3.0, 5.0]) == pytest.approx(2 / 3**0.5)
     assert standard_error([7.0]) == standard_error([]) == 0.0
     assert math.isnan(standard_error([1.0, math.inf])), "no crash"
+
+
+def test_a_change_point_is_where_the_mean_falls() -> None:
+    noise = np.random.default_rng(5).normal(0, 0.5, (200, 15))
+    planted = [change_point([*(row[:10] - 2), *(row[10:] - 8)]) for row in noise]
+    assert sum(at == 10 for at, _ in planted) > 190
+    assert all(score > 3 for _, score in planted)
+    assert sum(change_point(row.tolist())[1] > 3 for row in noise) < 10, "noise alone"
+    assert change_point([-8.0] * 5 + [-2.0] * 5) == (0, 0.0), "a rise is no fall"
+    assert change_point([-1.0] * 9) == change_point([-1.0, -9.0, -9.0]) == (0, 0.0)
 
 
 @pytest.mark.parametrize(("hits", "n", "low", "high"), NEWCOMBE)

@@ -42,9 +42,9 @@ def plain_loss(
     log_probs = model.network.token_log_probs(inputs, goals)
     scores = TokenScores(log_probs, model.score(inputs, goals).is_argmax)
     loss = objective.output_loss(scores, goals != model.pad)
-    if objective.enough_in is not None:
+    if objective.reads_input:
         assert model.language_model is not None
-        loss = loss + objective.input_loss(model.language_model.token_log_probs(inputs, inputs))
+        loss = loss + objective.input_loss(model.language_model.token_log_probs(inputs, inputs), inputs)
     return loss
 
 
@@ -56,6 +56,7 @@ OBJECTIVES = {
     "io-min": Objective(greedy=False, average=False, enough_out=-1.0, enough_in=-1.5),
     "io as published": Objective(False, True, enough_out=-1.0, enough_in=-1.5, as_published=True),
     "io of all words": Objective(False, True, enough_out=-1.0, enough_in=-1.5, whole=True),
+    "fluent": Objective(False, False, enough_out=-14.0, total=True, fluency=2.0),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from backtalk.hits import parse_criterion
-from backtalk.searches.objective import Objective, objective_for
+from backtalk.searches.objective import Objective, objective_for, repeated
 from backtalk.types import Thresholds, TokenScores
 
 # Two targets: three tokens, and two tokens with one padded.
@@ -108,3 +108,18 @@ def test_the_floor_is_where_a_candidate_stops_winning() -> None:
     assert floor.enough == -3.5
     assert not floor.spare_argmax
     assert Objective(True, False, -3.5).floor(loss, 0.0, lengths).spare_argmax
+
+
+def test_fluency_adds_log_perplexity_and_what_repeated_words_cost() -> None:
+    plain = Objective(False, False, -14.0, total=True)
+    objective = replace(plain, fluency=0.5)
+    ids = torch.tensor([[7, 7], [7, 8]])
+    assert objective.input_loss(INPUTS, ids).tolist() == pytest.approx([0.5 * (3 + 5 / 2), 0.5 * 1.5])
+    assert objective.input_weights(INPUTS).tolist() == [[0.25, 0.25]] * 2
+    assert objective.output_loss(SCORES, THERE).tolist() == plain.output_loss(SCORES, THERE).tolist()
+    assert (objective.reads_input, plain.reads_input) == (True, False)
+
+
+def test_repeated_counts_tokens_that_occurred_before() -> None:
+    ids = torch.tensor([[[1, 2, 3, 4], [1, 2, 1, 2]], [[5, 5, 5, 5], [9, 1, 1, 3]]])
+    assert repeated(ids).tolist() == [[0.0, 0.5], [0.75, 0.25]]

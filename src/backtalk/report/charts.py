@@ -122,18 +122,18 @@ def scatter_chart(scatter: ScatterPlot) -> Plot | None:
     if len(scatter.dots) < 2:
         return None
     likely, bad, hits = zip(*scatter.dots, strict=True)
-    ends = (scatter.t_out,) if scatter.bad == "likelihood" else (0.0, 1.0)
+    ends = () if scatter.bad == "chance" else (0.0, 1.0)
     return Plot(
         round_axis(
             [x for x in (*likely, scatter.t_in) if x is not None], name="log-probability of an input word"
         ),
-        round_axis([y for y in (*bad, *ends) if y is not None]),
+        round_axis([*bad, *ends]),
         f"{len(hits)} findings, {sum(hits)} of them hits, by how likely the input is and {scatter.bad}",
         marks=[
             Mark(x, y, kind="spot hit" if hit else "spot")
             for x, y, hit in sorted(scatter.dots, key=lambda dot: dot[2])
         ],
-        level=None if scatter.t_out is None else (scatter.t_out, "T_out"),
+        lines=[Line("not beaten in both", scatter.front)] if len(scatter.front) > 1 else [],
         limit=None if scatter.t_in is None else (scatter.t_in, "T_in"),
         height=240,
     )

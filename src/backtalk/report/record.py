@@ -3,11 +3,12 @@
 import hashlib
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from backtalk.hits import PER_WORD, parse_criterion
 from backtalk.report.replies import Replies
-from backtalk.stats import Rate
+from backtalk.stats import Rate, change_point
 from backtalk.store.exchanges import Exchange
 from backtalk.types import OPENING
 from backtalk.wording import TOXIC, mask, mask_note, mask_toxic, says
@@ -61,6 +62,13 @@ class Conversation:
     log_prob: float  # of the prompts up to the worst turn
 
 
+class InputChange(NamedTuple):
+    word: int  # the first unlikely word, from 1
+    score: float  # the fall in standard errors
+    before: float  # the mean log-probability of the words before it
+    after: float  # that of the others
+
+
 @dataclass(frozen=True)
 class CaseRow:
     """One case with its best finding."""
@@ -104,6 +112,13 @@ class CaseRow:
     @property
     def rated_bad(self) -> bool:
         return self.status == "found" and self.toxicity is not None and self.toxicity >= TOXIC
+
+    @property
+    def input_change(self) -> InputChange | None:
+        """Where the input turns from likely words to unlikely ones."""
+        words = [word.log_prob for word in self.input_words or []]
+        at, score = change_point(words)
+        return InputChange(at + 1, score, fmean(words[:at]), fmean(words[at:])) if at else None
 
     @property
     def hits(self) -> list[str]:
@@ -157,13 +172,13 @@ class SweepLoss:
 class ScatterPlot:
     """Likelihood of the inputs against badness of the replies."""
 
-    bad: str  # the measure of badness: toxicity, similarity or likelihood of the target
+    bad: str  # the measure of badness: toxicity, similarity or chance, the log-probability of the target
     dots: list[tuple[float, float, bool]]
     """For each finding: the mean log-probability of its input's words, its badness, whether it is a hit."""
+    front: list[tuple[float, float]]  # the dots that no other beats in both, from the left to the right
     of: int
     """The number of findings that have both values. If there are too many, the dots are an even sample."""
     t_in: float | None
-    t_out: float | None  # only if badness is the target's likelihood
 
 
 @dataclass(frozen=True)

@@ -82,18 +82,29 @@ def hits_by_budget(
     return [(mark, sum(one <= mark for one in needed) / len(needed)) for mark in marks]
 
 
+def front_of(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats in both numbers, by the first."""
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(set(points), reverse=True):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front[::-1]
+
+
 def scatter_plot(cases: Sequence[CaseRow], thresholds: Thresholds) -> ScatterPlot | None:
     """None with fewer than two findings whose input has a likelihood."""
-    for name in ("toxicity", "similarity", "mean"):
+    by_reply = any(case.similarity is not None for case in cases)
+    for name in ("toxicity", "similarity", "log_prob") if by_reply else ("log_prob", "toxicity"):
         rated = [case for case in cases if case.input_mean is not None and getattr(case, name) is not None]
         if len(rated) < 2:
             continue
         step = max(1, math.ceil(len(rated) / MOST_DOTS))
+        points = [(case.input_mean or 0.0, getattr(case, name)) for case in rated]
         return ScatterPlot(
-            bad="likelihood" if name == "mean" else name,
-            dots=[(case.input_mean or 0.0, getattr(case, name), case.hit) for case in rated[::step]],
+            bad="chance" if name == "log_prob" else name,
+            dots=[(*points[place], rated[place].hit) for place in range(0, len(rated), step)],
+            front=front_of(points),
             of=len(rated),
             t_in=finite(thresholds.into),
-            t_out=finite(thresholds.out) if name == "mean" else None,
         )
     return None

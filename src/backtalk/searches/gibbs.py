@@ -18,14 +18,17 @@ from typing import ClassVar, Literal
 
 import torch
 
+from backtalk.errors import InputError
+from backtalk.hits import Criterion
 from backtalk.models.device import product_precision
 from backtalk.protocols import Drafting, WeightsModel
 from backtalk.searches.climb import Climb
+from backtalk.searches.objective import Objective
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
 from backtalk.searches.trial import GAIN, Trial
 from backtalk.searches.weights_search import WordSearch
-from backtalk.specs import Share
-from backtalk.types import Found
+from backtalk.specs import Share, Weight
+from backtalk.types import Found, Thresholds
 
 QUICK_GAIN = 1e-4
 """In tf32 a row stops after a sweep that gains less than this; its noise would keep rows running."""
@@ -41,6 +44,8 @@ class Gibbs(WordSearch):
     """Stop a row once its target is hit."""
     kick: bool = field(default=False, kw_only=True)
     """Use all sweeps: a row that no longer improves continues from its best trigger with one random word."""
+    fluency: Weight = field(default=0.0, kw_only=True)
+    """Weight of a trigger's log-perplexity and of its repeated words in the loss, however likely it is."""
     universal: bool = field(default=False, kw_only=True)
     """Search one trigger for all targets, by the mean of their losses."""
     held_out: Share = field(default=0.25, kw_only=True)
@@ -61,6 +66,14 @@ class Gibbs(WordSearch):
     def usual_share(self) -> float:
         """The expected share of `most_candidates` that a row tries before it stops."""
         return sum(self.plan) / self.sweeps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fluency and self.max_ppl:
+            raise InputError("--fluency and --max-ppl both keep triggers likely; leave one out")
+
+    def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
+        return replace(super().objective(criterion, thresholds), fluency=self.fluency)
 
     def fitted(self, model: WeightsModel) -> "Gibbs":
         """With no more candidates at a position than there are words."""

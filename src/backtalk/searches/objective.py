@@ -12,6 +12,9 @@ for no more. The paper aims at the stronger min-hit there too (`as_published`). 
 
 For `chance-P` the loss is a sum, L(x; y) = -log P(y | x) - lambda_in [x falls short] log P_LM(x), so that a
 search makes the whole sentence as likely as it can, also beyond P.
+
+With `fluency` the second term is fluency / n (-log P_LM(x) + REPEAT r(x)), however likely x is. r counts the
+tokens that occurred before (after FLRT, Thompson & Sklar 2024, whose penalties differ in form).
 """
 
 import math
@@ -28,6 +31,7 @@ from backtalk.types import Floor, Thresholds, TokenScores
 Targets = Sequence[Sequence[int]]  # the token ids of each row's target
 APART = 64.0  # more than any output loss a word: no target token is less likely than e^-64 on average
 
+REPEAT = 5.0  # nats that a repeated token costs with `fluency`, as if it were so much less likely
 LONGEST = 1000  # words of a target, for sums
 
 
@@ -45,6 +49,12 @@ class Objective:
     whole: bool = False  # every word and the input count, however likely they are: eq. 7 of He & Glass 2020
     strict: bool = False  # a likely input is never replaced by an unlikely one: `--max-ppl`
     total: bool = False  # the loss is a sum over words; `enough_out` is the log-chance of the whole sentence
+    fluency: float = 0.0  # weight of a trigger's log-perplexity and repetition
+
+    @property
+    def reads_input(self) -> bool:
+        """Whether there is a language-model term."""
+        return self.enough_in is not None or self.fluency > 0
 
     @property
     def by_average(self) -> bool:
@@ -68,10 +78,12 @@ class Objective:
         loss = counted.neg().sum(-1)
         return loss if self.total else loss / there.sum(-1)
 
-    def input_loss(self, log_probs: Tensor) -> Tensor:
-        """The language-model term: (..., n) -> (...)"""
-        assert self.enough_in is not None
+    def input_loss(self, log_probs: Tensor, ids: Tensor | None = None) -> Tensor:
+        """The language-model term: (..., n) -> (...). With `fluency` it needs the ids of the triggers."""
         mean = log_probs.mean(-1)
+        if self.fluency and ids is not None:
+            return self.fluency * (REPEAT * repeated(ids) - mean)
+        assert self.enough_in is not None
         apart = (APART * (LONGEST if self.total else 1) if self.strict else 0.0) * (mean <= self.enough_in)
         loss = apart - self.lambda_in * (log_probs.sum(-1) if self.total else mean)
         return loss if self.whole else loss.masked_fill(mean > self.enough_in, 0.0)
@@ -84,6 +96,8 @@ class Objective:
     def input_weights(self, log_probs: Tensor) -> Tensor:
         """-dL/d log P_LM(x_t). Unless `as_published` it stays on when the input is likely, which keeps most
         candidates likely."""
+        if self.fluency:
+            return torch.full_like(log_probs, self.fluency / log_probs.shape[-1])
         assert self.enough_in is not None
         on = log_probs.mean(-1, keepdim=True) <= self.enough_in
         if self.whole or not self.as_published:
@@ -117,6 +131,12 @@ class Objective:
         if self.enough_in is None or log_probs is None:
             return hit
         return hit & (log_probs.mean(-1) > self.enough_in)
+
+
+def repeated(ids: Tensor) -> Tensor:
+    """(..., n) -> (...): the share of the tokens that occurred before."""
+    ordered = ids.sort(-1).values
+    return (ordered[..., 1:] == ordered[..., :-1]).sum(-1) / ids.shape[-1]
 
 
 def trigger_loss(model: WeightsModel, objective: Objective, inputs: Tensor, goals: Tensor) -> Tensor:

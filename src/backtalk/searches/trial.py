@@ -123,16 +123,16 @@ class Trial:
 
     @property
     def lm(self) -> LanguageModel | None:
-        return self.model.language_model if self.objective.enough_in is not None else None
+        return self.model.language_model if self.objective.reads_input else None
 
     def starts(self, length: int, seeds: Sequence[int]) -> Tensor:
-        """(seeds, length): samples of the language model for an io-hit, uniform valid words otherwise. Those
+        """(seeds, length): samples of the language model if it judges triggers, else valid words. Those
         that can't be typed are drawn again."""
         model, words = self.model, self.allowed.nonzero().squeeze(1)
 
         def draw(own: Sequence[int]) -> Tensor:
-            if self.objective.enough_in is not None:
-                assert self.lm is not None, "an io-hit needs a language model"
+            if self.objective.reads_input:
+                assert self.lm is not None, "likely triggers need a language model"
                 return self.lm.sample_inputs(length, own, self.allowed)
             drawn = np.stack([np.random.default_rng(seed).integers(0, len(words), length) for seed in own])
             return words[torch.from_numpy(drawn).to(words.device)]
@@ -174,19 +174,17 @@ class Trial:
     def score(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Scored:
         """Scores whole triggers (rows, n) for `targets` (rows, m), of which each row has `several`."""
         typed = None if self.lm is None else self.lm.score(inputs)
-        return self._scored(self.model.score(inputs, targets), targets != self.model.pad, typed, several)
-
-    def _scored(self, scores: TokenScores, there: Tensor, typed: Tensor | None, several: int = 1) -> Scored:
-        output = self.objective.output_loss(scores, there)
-        whole = output if typed is None else output + self.objective.input_loss(typed)  # eq. 3
-        return Scored(*scores, typed, output, self.pooled(whole, several))
+        input_loss = 0.0 if typed is None else self.objective.input_loss(typed, inputs)
+        scores = self.model.score(inputs, targets)
+        output = self.objective.output_loss(scores, targets != self.model.pad)
+        return Scored(*scores, typed, output, self.pooled(output + input_loss, several))  # eq. 3
 
     def pooled(self, values: Tensor, several: int = 1) -> Tensor:
         """(rows x several, ...): for each row the mean over its group."""
         if self.group == 1:
             return values
         grouped = values.view(-1, self.group, several, *values.shape[1:])
-        return grouped.mean(1, keepdim=True).expand_as(grouped).reshape(values.shape)
+        return grouped.mean(1, keepdim=True).expand_as(grouped).reshape(values.shape).contiguous()
 
     def begin(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Incumbents:
         scored = self.score(inputs, targets, several)
@@ -214,15 +212,20 @@ class Trial:
     def attempt(self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor) -> Scored:
         """Scores `candidates` (rows, k) at the position, with the model or its draft."""
         there = rows.targets != model.pad
-        typed = None
+        typed, ids = None, None
+        input_loss: Tensor | float = 0.0
+        if self.objective.fluency:
+            ids = rows.inputs[:, None].repeat(1, candidates.shape[1], 1)
+            ids[:, :, position] = candidates
         if self.lm is not None and model.language_model is not None:
             typed = model.language_model.score_substitutions(rows.inputs, position, candidates)
+            input_loss = self.objective.input_loss(typed, ids)
         floor = None
         if self.prune and not candidates.is_cuda:
-            input_loss: Tensor | float = 0.0 if typed is None else self.objective.input_loss(typed)
             floor = self.objective.floor(rows.loss, input_loss, there.sum(1))
         scores = model.score_substitutions(rows.inputs, position, candidates, rows.targets, floor)
-        return self._scored(scores, there[:, None], typed)
+        output = self.objective.output_loss(scores, there[:, None])
+        return Scored(*scores, typed, output, self.pooled(output + input_loss))
 
     def improve(self, rows: Incumbents, position: int) -> None:
         """Tries the G most promising words at one position of every row and keeps the best."""

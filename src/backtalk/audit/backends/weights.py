@@ -79,10 +79,9 @@ class WeightsBackend(Backend):
             raise InputError("--universal searches for all targets at once; leave --block out")
         if getattr(search, "max_ppl", 0) and not self.criterion.likely:
             raise InputError(f"--max-ppl is for an io- criterion, and {hit} asks nothing of a trigger")
-        if self.criterion.likely and model.language_model is None:
-            raise InputError(
-                f"--hit {hit} needs a language model, and {spec.model} has none; use an o- criterion"
-            )
+        judged = f"--hit {hit}" if self.criterion.likely else "--fluency"
+        if (self.criterion.likely or getattr(search, "fluency", False)) and model.language_model is None:
+            raise InputError(f"{judged} needs a language model, and {spec.model} has none; leave it out")
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
@@ -178,7 +177,7 @@ class WeightsBackend(Backend):
         if device_of(self.model) == "cuda":  # a small batch would take as long
             rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
             goals *= rows // len(goals) or 1
-        return measure_pace(self.model, self.config, goals, self.objective.enough_in is not None)
+        return measure_pace(self.model, self.config, goals, self.objective.reads_input)
 
     @property
     def _is_slow(self) -> bool:

@@ -115,8 +115,7 @@ class PreferenceUpdates:
         with self.reference() as network:
             tokens = self.tokens * REFERENCE[self.device.type]
             for start, end in cut([_longest(pairs[place]) * 2 for place in order], tokens):
-                given = self._tensors([pairs[place] for place in order[start:end]])
-                sums = _row_sums(network, given)
+                sums = _row_sums(network, self._tensors([pairs[place] for place in order[start:end]]))
                 found.append(sums[: end - start] - sums[end - start :])
         before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them
         return [pair._replace(before=before[place]) for place, pair in enumerate(pairs)]
@@ -149,11 +148,10 @@ class PreferenceUpdates:
             self.gradients.begin()
             for part in parts:
                 self.gradients.add(self.loss, *self._tensors(part, scale, captured), captured=captured)
+            return
         except RuntimeError as error:
             if not is_out_of_memory(error) or self.tokens < LEAST_TOKENS:
                 raise
-        else:
-            return
         self.gradients.forget()
         self.tokens //= 2
         self._fill(pairs)
@@ -161,8 +159,7 @@ class PreferenceUpdates:
     def _parts(self, pairs: Sequence[PairRows]) -> list[list[PairRows]]:
         """Batches of pairs of similar length, the longest first."""
         order = sorted(pairs, key=_longest, reverse=True)
-        widths = [2 * _longest(pair) for pair in order]
-        cuts = parts_of(widths, self.tokens, WORTH[self.device.type])
+        cuts = parts_of([2 * _longest(pair) for pair in order], self.tokens, WORTH[self.device.type])
         return [order[start:end] for start, end in cuts]
 
     def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:

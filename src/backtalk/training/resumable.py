@@ -129,9 +129,8 @@ class Resumable:
         known, now = state["of"], self.facts
         if known != now:
             changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
-            raise InputError(
-                f"{self.path.parent} has other settings ({', '.join(changed)}); use --fresh or --out"
-            )
+            why = f"{self.path.parent} has other settings ({', '.join(changed)})"
+            raise InputError(f"{why}; use --fresh or --out")
         for name in vars(self.counters):
             setattr(self.counters, name, state[name])
         try:

@@ -107,8 +107,7 @@ def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
 
 def card_notes(family: str) -> dict[str, Any]:
     """Data, licences and known weaknesses of a family of scorers."""
-    notes = json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))
-    return dict(notes[family])
+    return dict(json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))[family])
 
 
 def measure(

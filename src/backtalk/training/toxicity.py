@@ -99,8 +99,7 @@ def train_toxicity(
             found = network.word_rows(*pieces.of(own, draw))
             x = torch.zeros(len(batch), width, config.hidden)
             x[keep] = found[torch.from_numpy(places)]
-            logits = network(x, keep)
-            loss = F.binary_cross_entropy_with_logits(logits, labels[batch], weights[batch])
+            loss = F.binary_cross_entropy_with_logits(network(x, keep), labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -127,8 +126,7 @@ class _Pieces:
         kept = ~gone[owners] | ((within > 0) & (draw.random(len(owners)) < KEPT))
         grams = self.grams[(np.repeat(self.starts[words], counts) + within)[kept]]
         left = np.bincount(owners[kept], minlength=len(words))
-        starts = np.cumsum(left) - left
-        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(starts)
+        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(np.cumsum(left) - left)
 
 
 def _batches(lengths: Ids, size: int, draw: np.random.Generator) -> list[Ids]:

@@ -193,8 +193,7 @@ class Selection:
         save_checkpoint(self.path, tensors, state)
 
     def fill(self, network: nn.Module) -> None:
-        is_last = self.best is self.candidates[-1]
-        best = self._weights["last" if is_last else "best"]
+        best = self._weights["last" if self.best is self.candidates[-1] else "best"]
         fill_network(network, {f"best.{name}": value for name, value in best.items()}, "best")
 
     def _best_before_last(self) -> int:

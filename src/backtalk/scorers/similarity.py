@@ -214,8 +214,7 @@ class SentenceJudge:
         library = load_transformers("judge")
         self.device, where = pick_device(device), str(folder / "model")
         self._tokenizer = library.AutoTokenizer.from_pretrained(where, local_files_only=True)
-        network = library.AutoModel.from_pretrained(where, local_files_only=True)
-        self._network = network.to(self.device).eval()
+        self._network = library.AutoModel.from_pretrained(where, local_files_only=True).to(self.device).eval()
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of each reply and its target; 0 if one is empty."""
@@ -234,6 +233,4 @@ class SentenceJudge:
             outputs = self._network(**read).last_hidden_state  # (batch, tokens, 384)
             keep = read["attention_mask"][:, :, None]
             parts.append(torch.nn.functional.normalize((outputs * keep).sum(1) / keep.sum(1), dim=1))
-        table = torch.cat(parts).cpu().numpy()
-        found: NDArray[np.float32] = table[[rows.get(text, 0) for text in texts]]
-        return found
+        return torch.cat(parts).cpu().numpy()[[rows.get(text, 0) for text in texts]]

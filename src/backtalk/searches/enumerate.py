@@ -147,8 +147,7 @@ class Enumeration:
         outputs, state = encoder.run(table[prefixes], encoder.zero_state(len(prefixes)))
         levels = list(outputs.unbind(1))
         for _ in range(self.space.length - self.depth):
-            parents = len(state.top)
-            state = encoder.step(table, state.repeat(len(symbols)), index=symbols.repeat(parents))
+            state = encoder.step(table, state.repeat(len(symbols)), index=symbols.repeat(len(state.top)))
             levels.append(state.top)
         for word in [PAD] * self.padding + [EOS] * network.config.ended_input:
             state = encoder.step(table[word : word + 1], state, repeat=len(state.top))

@@ -179,8 +179,7 @@ class Lstm(OwnModel):
 
     def notes(self) -> Iterator[str]:
         if self.lists.left_out:
-            left_out = count(self.lists.left_out, "target")
-            yield f"Left out: {left_out} that {self.spec.model} has no words for."
+            yield f"Left out: {count(self.lists.left_out, 'target')} that {self.spec.model} has no words for."
         if self.lists.augmentation is not None:
             yield f"To the targets to train against: {self.lists.augmentation.told()}"
 

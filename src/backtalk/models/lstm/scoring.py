@@ -68,8 +68,7 @@ class TargetScorer:
             (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
         # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
         there = torch.stack([by_embedding[:, t] for t in at], dim=1)
-        gradient: Tensor = there @ network.embed_input.weight.t().detach()
-        return gradient.to(weights.dtype)
+        return (there @ network.embed_input.weight.t().detach()).to(weights.dtype)
 
 
 def _by_length(targets: Tensor) -> tuple[Tensor, list[int]]:

@@ -91,8 +91,7 @@ class Seq2Seq(nn.Module):
         """`start` for any vectors (batch, n, E), and the encoder's outputs (batch, n, H)."""
         n = embedded.shape[1]
         if self.config.ended_input:
-            end = self.embed_input.weight[EOS].expand(len(embedded), 1, -1)
-            embedded = torch.cat([embedded, end], dim=1)
+            embedded = torch.cat([embedded, self.embed_input.weight[EOS].expand(len(embedded), 1, -1)], dim=1)
             keep = None if keep is None else F.pad(keep, (0, 1), value=True)
         gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
         outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)

@@ -133,9 +133,8 @@ class ChatPrompts(Prompts):
         roles = {"user": "user", "system": "system"}
         messages = [{"role": roles.get(turn.role, "assistant"), "content": turn.text} for turn in turns]
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=reply_follows, **SETTINGS
-            )
+            how = {"tokenize": False, "add_generation_prompt": reply_follows, **SETTINGS}
+            text: str = self._tokenizer.apply_chat_template(messages, **how)
         except Exception as error:  # a template is a third party's program
             why = " ".join(str(error).split())
             raise InputError(f"the model's chat template refuses the dialogue ({why})") from None
@@ -205,8 +204,7 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
 
 def token_ids(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
     """The tokens of many texts in one call, with the tokenizer's `special` tokens around each or without."""
-    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
-    return ids
+    return tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
 
 
 def text_of(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:

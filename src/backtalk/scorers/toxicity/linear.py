@@ -72,8 +72,7 @@ class LinearScorer:
         buckets, starts = self.features(texts, len(self.weights))
         found = torch.from_numpy(buckets).to(self.device), torch.from_numpy(starts).to(self.device)
         rated = torch.sigmoid(linear_logits(self.weights, *found) + self.bias).cpu().numpy()
-        filled = np.diff(starts, append=len(buckets)) > 0
-        return np.where(filled, rated, np.float32(0))
+        return np.where(np.diff(starts, append=len(buckets)) > 0, rated, np.float32(0))
 
 
 def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:

@@ -152,10 +152,8 @@ class ToxicityClassifier:
         owners: list[int] = []
         for owner, text in enumerate(texts):
             # Unknown words get numbers from -1 down.
-            numbers = (
-                known.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words_of(text)
-            )
-            ids = array("i", numbers)
+            words = words_of(text)
+            ids = array("i", (known.get(one) or -1 - unknown.setdefault(one, len(unknown)) for one in words))
             for start in window_starts(len(ids)):
                 windows.append(ids[start : start + WINDOW])
                 owners.append(owner)
@@ -173,8 +171,7 @@ class ToxicityClassifier:
 
     def _rows_and_keys(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
         rows = self.network.word_rows(*(part.to(self.device) for part in self.lexicon.pieces(words)))
-        keys = [word_key(word) for word in words]
-        return rows, torch.tensor(keys, dtype=torch.int64, device=self.device)
+        return rows, torch.tensor(list(map(word_key, words)), dtype=torch.int64, device=self.device)
 
     def _score_batch(self, windows: Sequence[array[int]], table: Tensor, keys: Tensor) -> Tensor:
         lengths = np.array([len(window) for window in windows])

@@ -84,9 +84,8 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
         refuse_incomplete(network, loaded["missing_keys"])
         refuse_broken(network.named_parameters())
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{where} can't be loaded as a classifier with safetensors weights: {short_reason(error)}"
-        ) from None
+        why = f"{where} can't be loaded as a classifier with safetensors weights"
+        raise InputError(f"{why}: {short_reason(error)}") from None
     label = choose_label(network.config.id2label, asked, where)
     return SequenceScorer(f"hf/{name}", network, tokenizer, label, pick_device(device))
 

@@ -111,9 +111,8 @@ class AstConfig:
 
     @property
     def sampling(self) -> SamplingConfig:
-        return SamplingConfig(
-            self.temperature, self.top_p, self.repetition_penalty, self.least_tokens, self.turn_tokens
-        )
+        how = self.temperature, self.top_p, self.repetition_penalty
+        return SamplingConfig(*how, self.least_tokens, self.turn_tokens)
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -125,9 +124,8 @@ class AstConfig:
     def preference(self) -> PreferenceConfig:
         lr = self.lr or (5e-5 if self.rank or self.loss == "sft" else 5e-7)
         tau = self.tau or (0.03 if self.rank else 0.01)
-        return PreferenceConfig(
-            self.loss, tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
-        )
+        how = tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
+        return PreferenceConfig(self.loss, *how)
 
     @property
     def pairs_of_a_tree(self) -> int:

@@ -106,9 +106,8 @@ class Training:
         self.at = _Position(config.gamma)
         self.is_stored = False  # whether the pairs of this epoch are stored
         facts = _facts(game, adversary, (openings, dev_openings, weak))
-        self.checkpoint = Resumable(
-            folder / CHECKPOINT, facts, weights, self.updates.optimizer, self.at, names=FACTS
-        )
+        parts = weights, self.updates.optimizer, self.at
+        self.checkpoint = Resumable(folder / CHECKPOINT, facts, *parts, names=FACTS)
 
     def run(self) -> Iterator[Progress]:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -191,8 +191,7 @@ def rerank(
         won, fresh = next(scored), slice(span.start, span.start + len(one.new))
         # Log-probabilities are at most 0, similarity and toxicity at most 1.
         loss = (0.0 if criterion.kind in LIKELIHOOD_KINDS else 1.0) - float(good[row])
-        place = float(row - span.start + 1 if row < fresh.stop else 0)
-        scores = {**won.scores, "loss": loss, "place": place}
+        scores = {**won.scores, "loss": loss, "place": row - span.start + 1.0 if row < fresh.stop else 0.0}
         findings.append(
             Finding(
                 case=target.id,

@@ -144,10 +144,8 @@ class ReplyWindow:
 
     def add(self, replies: NDArray[np.int32]) -> None:
         """replies (batch, m), all of the same m; the oldest mini-batch leaves."""
-        for key in _keys(self.batches[0]) if self.full else ():
-            self.counts[key] -= 1
-            if not self.counts[key]:
-                del self.counts[key]
+        if self.full:
+            self.counts -= Counter(_keys(self.batches[0]))  # drops what falls to 0
         self.batches.append(replies)
         self.counts.update(_keys(replies))
 

@@ -24,6 +24,7 @@ from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import Trainer, UpdateConfig
 
+Hits = Collection[Hit]
 TOKENS = {"cpu": 2048, "cuda": 16384}  # default size of a micro-batch
 
 
@@ -94,12 +95,7 @@ class LoraUpdates(Trainer):
     pad, device = NOTHING, torch.device("cpu")
 
     def __init__(
-        self,
-        adapter: Adapter,
-        model: Any,
-        config: UpdateConfig,
-        tokens: int = 0,
-        learnt: Collection[Hit] | None = None,
+        self, adapter: Adapter, model: Any, config: UpdateConfig, tokens: int = 0, learnt: Hits | None = None
     ) -> None:
         """`model` has the `network` with the adapter, and `batch`, which makes its inputs of rows. With
         `learnt`, these pairs have no KL term in the positive loss, and the others nothing else."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
@@ -80,7 +81,7 @@ def train(
     per_epoch = len(pairs.replies) // batch
     if config.optimizer == "sgd":
         how = config.lr, config.momentum, 0, config.weight_decay
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(network.parameters(), *how)
+        optimizer: Optimizer = torch.optim.SGD(network.parameters(), *how)
     else:
         optimizer = torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)
     at = SimpleNamespace(step=0, history=[], finished=False)  # history: an entry for each epoch
@@ -122,11 +123,7 @@ def train(
 
 
 def make_step(
-    network: Network,
-    optimizer: torch.optim.Optimizer,
-    clip: float,
-    device: torch.device,
-    over_words: bool = False,
+    network: Network, optimizer: Optimizer, clip: float, device: torch.device, over_words: bool = False
 ) -> Callable[[IntArray, IntArray, float], Tensor]:
     """(inputs, replies, learning rate) -> the loss before the update, summed over all words. It descends the
     mean over sentences of their summed losses or, `over_words`, the mean over words."""

@@ -214,14 +214,8 @@ class PreferenceUpdates:
             owners += [number] * len(row.reply)
         spare = -len(places) % (SCORED * len(rows)) if fill_up else 0
         ids, _ = pad_right([*read, [self.pad] * length], self.pad, torch.device("cpu"))
-        given = [
-            ids[:-1],
-            torch.tensor(places + [0] * spare),
-            torch.tensor(targets + [self.pad] * spare),
-            torch.tensor(owners + [len(rows)] * spare),
-            torch.tensor([pair.before for pair in pairs]),
-            torch.tensor(weights),
-        ]
+        scored = places + [0] * spare, targets + [self.pad] * spare, owners + [len(rows)] * spare
+        given = [ids[:-1], *map(torch.tensor, (*scored, [pair.before for pair in pairs], weights))]
         if self.device.type == "cuda":  # from other memory a copy may wait for all that runs
             given = [tensor.pin_memory() for tensor in given]
         return [tensor.to(self.device, non_blocking=True) for tensor in given]

@@ -162,8 +162,7 @@ def fit_linear(
             for label in (goal, 1 - goal)
         )
         ratio = torch.log(toxic / toxic.sum()) - torch.log(harmless / harmless.sum())
-    own = torch.zeros(count, requires_grad=True)
-    bias = torch.zeros(1, requires_grad=True)
+    own, bias = torch.zeros(count, requires_grad=True), torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.Adam([own, bias], LINEAR_LR)
     draw = np.random.default_rng(seed)
     for _ in range(epochs):

@@ -156,18 +156,12 @@ class _Adapted(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        given: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        first: Tensor,
-        second: Tensor,
-        scale: float,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, first: Tensor, second: Tensor, scale: float
     ) -> Tensor:
-        inner = given @ first.t()  # (tokens, rank)
-        found = F.linear(given, weight, bias)
+        inner = x @ first.t()  # (tokens, rank)
+        found = F.linear(x, weight, bias)
         found.addmm_(inner, second.t(), alpha=scale)
-        ctx.save_for_backward(given, weight, first, second, inner)
+        ctx.save_for_backward(x, weight, first, second, inner)
         ctx.scale = scale
         return found
 

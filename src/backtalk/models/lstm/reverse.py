@@ -33,10 +33,9 @@ class InputPolicy:
 
     def __init__(self, network: Seq2Seq) -> None:
         self.network = network
-        never = torch.zeros(network.config.vocabulary, device=network.output.weight.device)
-        never[[PAD, BOS, UNK]] = -torch.inf
-        self.never = never
-        self.never_first = never.clone()
+        self.never = torch.zeros(network.config.vocabulary, device=network.output.weight.device)
+        self.never[[PAD, BOS, UNK]] = -torch.inf
+        self.never_first = self.never.clone()
         self.never_first[EOS] = -torch.inf
 
     def next(self, words: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

@@ -102,10 +102,8 @@ def score_targets(
         sizes = torch.tensor(lengths, device=targets.device).repeat_interleave(count)
         _score_above(network, state, targets, words, sizes, floor, TokenScores(log_probs, is_argmax))
     padded = (targets == PAD)[:, None]
-    return TokenScores(
-        log_probs.view(groups, count, m).masked_fill_(padded, 0.0),
-        is_argmax.view(groups, count, m).masked_fill_(padded, True),
-    )
+    log_probs = log_probs.view(groups, count, m).masked_fill_(padded, 0.0)
+    return TokenScores(log_probs, is_argmax.view(groups, count, m).masked_fill_(padded, True))
 
 
 def _score_above(

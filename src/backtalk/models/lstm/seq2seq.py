@@ -23,8 +23,7 @@ from backtalk.models.lstm.language_model import LanguageModelConfig
 class Seq2SeqConfig(LanguageModelConfig):
     """Sizes and variants. The last four variants are those of models that reproduce the papers."""
 
-    attention: bool = True
-    """Luong "general" attention; otherwise the encoder's last output is the context (last-h)."""
+    attention: bool = True  # Luong's "general"; otherwise the encoder's last output is the context (last-h)
     pad_as_word: bool = False  # <pad> is read like a word; otherwise it leaves no trace
     shared_embedding: bool = False  # one embedding for encoder and decoder
     zero_start: bool = False  # the decoder starts from zeros, not from the encoder's last state

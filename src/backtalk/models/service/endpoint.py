@@ -26,10 +26,8 @@ from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
 FORM = "http://HOST:PORT/v1#NAME"
-MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}
-"""The numeric settings and their largest values."""
-KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")
-"""Environment variables with a key; the first that is set is used."""
+MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}  # the largest value of each setting
+KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")  # variables with a key; the first that is set is used
 SECRET = 8  # characters of a secret: a shorter key (EMPTY, x) is none, and may occur in replies
 LONGEST_REPLY = 20_000  # characters
 LONGEST_FAULT = 200  # characters of a failed request's cause that are kept
@@ -163,10 +161,8 @@ class EndpointModel:
         address = self.address
         body: dict[str, Any] = {"model": address.model, "temperature": 0, "max_tokens": address.max_tokens}
         if address.interface == "chat":
-            body["messages"] = [
-                {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
-                for turn in dialogue
-            ]
+            said = [("user" if turn.role == "user" else "assistant", turn.text) for turn in dialogue]
+            body["messages"] = [{"role": role, "content": text} for role, text in said]
         else:  # a turn is a line, and the reply is the next line
             body["prompt"] = "".join(" ".join(turn.text.split()) + "\n" for turn in dialogue)
             body["stop"] = ["\n"]
@@ -219,8 +215,7 @@ class EndpointModel:
             return Outcome(Kind.UNUSABLE, "the reply is empty")
         if len(text) > LONGEST_REPLY:
             return Outcome(Kind.UNUSABLE, f"the reply is longer than {LONGEST_REPLY:,} characters")
-        secret = self.key if len(self.key) >= SECRET else ""
-        return Outcome(Kind.REPLY, without_secret(text.strip(), secret))
+        return Outcome(Kind.REPLY, without_secret(text.strip(), self.key if len(self.key) >= SECRET else ""))
 
     def _message(self, body: bytes) -> str:
         """The server's error message, safe to show."""

@@ -144,16 +144,11 @@ def _generate(
 
     holder = network.get_base_model() if hasattr(network, "get_base_model") else network  # under an adapter
     own = holder.generation_config
-    holder.generation_config = library.GenerationConfig(
-        max_new_tokens=task.sampling.most,
-        do_sample=False,
-        num_beams=1,
-        eos_token_id=sorted(task.stops),
-        pad_token_id=task.pad,
-        bos_token_id=own.bos_token_id,
-        decoder_start_token_id=lead[0] if lead else None,
-        cache_implementation=own.cache_implementation,
-    )
+    plain = {"max_new_tokens": task.sampling.most, "do_sample": False, "num_beams": 1}
+    kept = {"bos_token_id": own.bos_token_id, "cache_implementation": own.cache_implementation}
+    tokens = {"eos_token_id": sorted(task.stops), "pad_token_id": task.pad}
+    start = {"decoder_start_token_id": lead[0] if lead else None}
+    holder.generation_config = library.GenerationConfig(**plain, **kept, **tokens, **start)
     try:
         processors = library.LogitsProcessorList([process])
         found = network.generate(ids, attention_mask=keep, logits_processor=processors, **more)

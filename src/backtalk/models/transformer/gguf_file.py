@@ -94,9 +94,8 @@ def _convert(file: Path, copy: Path) -> None:
     try:
         partial.mkdir()
         _write_copy(file, partial, is_tied="output.weight" not in tensors)
-        write_json(
-            partial / "card.json", {"from": file.name, "sha256": sha256(partial / "model.safetensors")}
-        )
+        card = {"from": file.name, "sha256": sha256(partial / "model.safetensors")}
+        write_json(partial / "card.json", card)
         partial.replace(copy)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

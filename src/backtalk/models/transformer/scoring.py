@@ -32,14 +32,11 @@ class Row(NamedTuple):
 class Batch(NamedTuple):
     """Rows as tensors."""
 
-    inputs: dict[str, Tensor]
-    """The network's arguments."""
+    inputs: dict[str, Tensor]  # the network's arguments
     places: Tensor
     """(tokens,): where each reply token is predicted, in the flattened (batch, length) of the decoder."""
-    targets: Tensor
-    """(tokens,): the reply tokens, row after row."""
-    lengths: list[int]
-    """Reply tokens of each row."""
+    targets: Tensor  # (tokens,): the reply tokens, row after row
+    lengths: list[int]  # reply tokens of each row
 
 
 def make_batch(rows: Sequence[Row], pad: int, device: torch.device, lead: Sequence[int] = ()) -> Batch:
@@ -120,8 +117,7 @@ class LogitReader:
     def __init__(self, network: Any, count: Counter[str]) -> None:
         """`count` counts the tokens that are run through the network, of all rows."""
         self.network, self.count = network, count
-        self.is_linear: bool | None = None
-        """Whether the logits are the output layer's product; None before the first call."""
+        self.is_linear: bool | None = None  # whether the logits are the layer's product; None: not known yet
         self.need: Footprint = footprint(network.config, network.dtype.itemsize)
 
     def scores(self, inputs: dict[str, Any], places: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:

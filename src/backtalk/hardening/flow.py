@@ -243,12 +243,11 @@ class _Iterations:
         over = " over the bound," if one.perplexity > selection.most_perplexity else ""
         over += f" broken in conversations: {one.broken}," if one.broken else ""
         rise = one.perplexity / selection.candidates[0].perplexity - 1
-        self.tell(
-            f"{when}{'' if one.whole else ' (in part)'}: {found}{one.hits} of {one.n} "
-            f"{self.subject.measures}, perplexity {one.perplexity:.2f} ({rise:+.1%}),{over} "
-            f"{'best' if selection.keep == 'best' else 'kept'} so far: "
-            f"{selection.best.iterations or 'the original'}"
-        )
+        when += "" if one.whole else " (in part)"
+        level = f"perplexity {one.perplexity:.2f} ({rise:+.1%}),{over}"
+        kept = "best" if selection.keep == "best" else "kept"
+        kept += f" so far: {selection.best.iterations or 'the original'}"
+        self.tell(f"{when}: {found}{one.hits} of {one.n} {self.subject.measures}, {level} {kept}")
 
 
 def _summarise(subject: Subject, cost: Cost, proof: Proof | None, digest: str) -> dict[str, Any]:

@@ -63,9 +63,8 @@ class FrequentReplies(OwnModel):
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
         if isinstance(config, frequent.FrequentConfig):
-            training: frequent.BatchTraining = frequent.FrequentTraining(
-                model.network, config, device, pairs.inputs.shape[1]
-            )
+            how = device, pairs.inputs.shape[1]
+            training: frequent.BatchTraining = frequent.FrequentTraining(model.network, config, *how)
         else:
             training = self.spec.method.training(model.network, config, device)
         reports = frequent.train_on_batches(training, pairs, config, checkpoint, facts)

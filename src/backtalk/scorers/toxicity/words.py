@@ -41,10 +41,8 @@ def words_of(text: str) -> list[str]:
 def gram_ids(word: str, buckets: int) -> list[int]:
     """The buckets of a word and of its n-grams of three and four letters, with its ends marked."""
     marked = f"<{word}>"
-    grams = [marked]
-    grams += [marked[i : i + 3] for i in range(len(marked) - 2)]
-    grams += [marked[i : i + 4] for i in range(len(marked) - 3)]
-    return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys(grams)]
+    grams = [marked[i : i + size] for size in (3, 4) for i in range(len(marked) - size + 1)]
+    return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys([marked, *grams])]
 
 
 def word_key(word: str) -> int:

@@ -120,10 +120,9 @@ class Adversaries:
 
         def write() -> None:
             record.seconds = before.seconds + time.monotonic() - started
-            record.history = [
-                {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in training.at.history
-            ]
-            record.best = training.at.best
+            at = training.at
+            record.history = [{"step": x["step"], "gamma": x["gamma"], **x["measured"]} for x in at.history]
+            record.best = at.best
             write_training(run / ADVERSARY, record)
 
         try:

@@ -3,23 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
+from backtalk import specs
 from backtalk.errors import InputError
 from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.scorers.repetition import LOOPING
-from backtalk.specs import (
-    Above,
-    Count,
-    Mark,
-    Range,
-    Seconds,
-    Share,
-    Steps,
-    Weight,
-    Words,
-    build_spec,
-    marked_with,
-    refuse_set,
-)
+from backtalk.specs import Above, Count, Mark, Range, Seconds, Share, Steps, Weight, Words
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PreferenceConfig
 from backtalk.types import Access
@@ -132,7 +120,7 @@ class AstConfig:
         return int(2**self.depth) - 1
 
     def check(self) -> None:
-        build_spec(type(self), vars(self), "ast")
+        specs.build_spec(type(self), vars(self), "ast")
         if self.least_tokens > self.turn_tokens:
             raise InputError("least_tokens should not be above turn_tokens")
         if self.context <= 2 * self.turn_tokens:
@@ -179,7 +167,7 @@ class Ast(AstConfig):
         return {"none": "untuned", "human": "fixed prompts"}.get(self.tune, self.tune)
 
     def untuned(self) -> "Ast":
-        plain = {name: getattr(Ast, name) for name in marked_with(Ast, Mark.TRAINING)}
+        plain = {name: getattr(Ast, name) for name in specs.marked_with(Ast, Mark.TRAINING)}
         return replace(self, **plain, tune="none", adversary="", prompts="", control=False)
 
     def check(self) -> None:
@@ -194,4 +182,4 @@ class Ast(AstConfig):
             raise InputError("--adversary brings a trained one; leave --tune out")
         if not self.trains:
             why = "is for training an adversary; leave it out here"
-            refuse_set(self, marked_with(Ast, Mark.TRAINING), why)
+            specs.refuse_set(self, specs.marked_with(Ast, Mark.TRAINING), why)

@@ -60,11 +60,8 @@ def play_epoch(
     size = max(1, rows >> config.depth)  # episodes of a part
     for start in range(done * size, len(chosen.openings), size):
         places = range(start, min(start + size, len(chosen.openings)))
-        played = game.play(
-            [(openings[chosen.openings[place]],) for place in places],
-            [draw_seed(config.seed, epoch, 0, place) for place in places],
-            config.depth,
-        )
+        seeds = [draw_seed(config.seed, epoch, 0, place) for place in places]
+        played = game.play([(openings[chosen.openings[place]],) for place in places], seeds, config.depth)
         turns += played.turns
         log_ppl += [turn.log_ppl for turn in played.turns]
         differ = [pair for pair in played.pairs if pair.win != pair.lose and pair.win]

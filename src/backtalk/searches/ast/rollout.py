@@ -47,8 +47,7 @@ class ScoredTurn(NamedTuple):
     pair_toxicity: float  # T(a + d)
     log_ppl: float  # logPPL(a | s)
     reward: float
-    repeats: float = 0.0
-    """The share of the adversary's words that occur earlier in the turn or since the opening."""
+    repeats: float = 0.0  # the share of the adversary's words that occur before in it or since the opening
 
 
 class Preference(NamedTuple):

@@ -12,7 +12,7 @@ that inputs of different searches can be compared. An input with an unknown word
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -192,20 +192,11 @@ def rerank(
         # Log-probabilities are at most 0, similarity and toxicity at most 1.
         loss = (0.0 if criterion.kind in LIKELIHOOD_KINDS else 1.0) - float(good[row])
         scores = {**won.scores, "loss": loss, "place": row - span.start + 1.0 if row < fresh.stop else 0.0}
-        findings.append(
-            Finding(
-                case=target.id,
-                restart=0,
-                status="found",
-                target=target.text,
-                turns=(SpokenTurn("user", inputs[row]),),
-                reply=replies[row] or "",
-                scores={name: value for name, value in scores.items() if not math.isnan(value)},
-                series={**won.series, "similarity_by_query": near[fresh].tolist()},
-                candidates=int(np.isfinite(near[span]).sum()),
-                queries=len(one.new),
-            )
-        )
+        scores = {name: value for name, value in scores.items() if not math.isnan(value)}
+        series = {**won.series, "similarity_by_query": near[fresh].tolist()}
+        said = (SpokenTurn("user", inputs[row]),), replies[row] or ""
+        found = Finding(target.id, 0, "found", target.text, *said, scores, series)
+        findings.append(replace(found, candidates=int(np.isfinite(near[span]).sum()), queries=len(one.new)))
     return findings
 
 

@@ -130,8 +130,7 @@ class Selection:
 
     def __init__(self, path: Path, rise: float, facts: dict[str, Any], keep: str = "best") -> None:
         self.path, self.rise, self.facts, self.keep = path, rise, facts, keep
-        self.candidates: list[Candidate] = []
-        self.steps: list[Step] = []
+        self.candidates, self.steps = list[Candidate](), list[Step]()
         self._weights: dict[str, dict[str, Tensor]] = {"best": {}, "last": {}}
         if (found := load_checkpoint(path)) is not None:
             tensors, state = found

@@ -123,8 +123,7 @@ class TextVectors(WordVectors):
     def _index(self, path: Path) -> int:
         """Fills the table of positions; returns the size of a vector."""
         size = start = 0
-        lines = iter(lambda: self._file.readline(LONGEST_LINE + 1), b"")
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(lambda: self._file.readline(LONGEST_LINE + 1), b""), start=1):
             if len(line) > LONGEST_LINE:
                 raise InputError(f"{path}, line {number}: too long; is it a text file of word vectors?")
             row = line.rstrip()

@@ -155,8 +155,7 @@ class LoraUpdates(Trainer):
             own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
             terms.append(-self.config.lambda_pos * own.sum() / over)
         if before is not None:
-            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
-            terms.append(self.kl * apart / words)
+            terms.append(self.kl * F.kl_div(logs, before, reduction="sum", log_target=True) / words)
         return torch.stack(terms).sum()
 
     def away(self, rows: Sequence[Row], share: float) -> Iterator[Tensor]:

@@ -108,9 +108,8 @@ class PreferenceUpdates:
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
         if self.config.loss == "sft" or not pairs:
             return list(pairs)
-        order = list(range(len(pairs)))
-        if SORTED[self.device.type]:
-            order.sort(key=lambda place: _longest(pairs[place]))
+        by_length = SORTED[self.device.type]
+        order = sorted(range(len(pairs)), key=lambda place: _longest(pairs[place]) if by_length else place)
         found: list[Tensor] = []
         with self.reference() as network:
             tokens = self.tokens * REFERENCE[self.device.type]

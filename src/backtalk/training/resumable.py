@@ -35,8 +35,7 @@ def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Te
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            names = list(file.keys()) if with_tensors else []
-            tensors = {name: file.get_tensor(name) for name in names}
+            tensors = {name: file.get_tensor(name) for name in (file.keys() if with_tensors else ())}
             facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise _damaged(path, short_reason(error)) from None

@@ -135,13 +135,9 @@ def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
     """How many pairs have the abuse above its harmless twin (a tie is wrong), and on either side of 0.5."""
     abuse = scorer.score([pair.abuse for pair in pairs])
     harmless = scorer.score([pair.harmless for pair in pairs])
-    right = abuse > harmless
-    return {
-        "pairs": len(pairs),
-        "ordered": int(right.sum()),
-        "share": round(float(right.mean()), 4),
-        "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
-    }
+    right, apart = abuse > harmless, int(((abuse >= 0.5) & (harmless < 0.5)).sum())
+    ordered = {"ordered": int(right.sum()), "share": round(float(right.mean()), 4)}
+    return {"pairs": len(pairs), **ordered, "either side of 0.5": apart}
 
 
 def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:

@@ -157,10 +157,8 @@ def fit_linear(
     ratio = torch.ones(count)
     if naive_bayes:  # the log-ratio of toxic and harmless texts, (buckets,)
         rows = torch.from_numpy(np.repeat(np.arange(len(starts)), ends - starts))
-        toxic, harmless = (
-            torch.ones(count).index_add_(0, torch.from_numpy(buckets), (label * weight)[rows])
-            for label in (goal, 1 - goal)
-        )
+        parts, at = ((label * weight)[rows] for label in (goal, 1 - goal)), torch.from_numpy(buckets)
+        toxic, harmless = (torch.ones(count).index_add_(0, at, part) for part in parts)
         ratio = torch.log(toxic / toxic.sum()) - torch.log(harmless / harmless.sum())
     own, bias = torch.zeros(count, requires_grad=True), torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.Adam([own, bias], LINEAR_LR)

@@ -41,7 +41,7 @@ from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs
-from backtalk.searches.objective import Objective, objective_for
+from backtalk.searches.objective import Objective, Targets, objective_for
 from backtalk.searches.recorded import Recorder
 from backtalk.searches.relax import Relax
 from backtalk.searches.trial import row_seed
@@ -202,7 +202,7 @@ class Lstm(OwnModel):
         updates = Updates(model.network, config, model.device, largest=largest)
         checkpoint, positive = self.out / CHECKPOINT, self.pairs.positive
         course = Algorithm1(updates, self.goals, positive, finder, config, checkpoint, facts)
-        recorder = _recorder(model.device)
+        recorder = Recorder(model.device) if model.device.type == "cuda" else None
 
         def measure(first: Candidate | None) -> Candidate:
             """With the same targets, seeds, search and pairs each time."""
@@ -268,10 +268,6 @@ def make_search(
     return RecordingGibbs(*how, restarts=1, recorder=recorder)
 
 
-def _recorder(device: torch.device) -> Recorder | None:
-    return Recorder(device) if device.type == "cuda" else None
-
-
 @dataclass
 class SearchingFinder:
     """Hands hits to the trainer. A target's search depends on (seed, iteration, its id) and the weights."""
@@ -287,7 +283,7 @@ class SearchingFinder:
     whole: bool = False  # every word of a target counts to the end of a search: eq. 7 of the paper.
 
     def __post_init__(self) -> None:
-        self._recorder = _recorder(self.model.device)
+        self._recorder = Recorder(self.model.device) if self.model.device.type == "cuda" else None
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         """Every different trigger that hits, from any start and for any aim of the attack."""
@@ -302,8 +298,7 @@ class SearchingFinder:
                 triggers = [one.ids for one in search.run(self.model, objective, goals, seeds)]
                 met = self._met(triggers, goals, objective)
                 for trigger, goal, is_hit in zip(triggers, goals, met, strict=True):
-                    typed = tuple(self.model.encode_input(self.model.decode(trigger)))
-                    if is_hit and typed == trigger:
+                    if is_hit and tuple(self.model.encode_input(self.model.decode(trigger))) == trigger:
                         hits[Hit(trigger, goal)] = None
         return list(hits)
 
@@ -320,9 +315,7 @@ class SearchingFinder:
             return self._met([hit.trigger for hit in hits], [hit.target for hit in hits], output_only)
 
     @torch.no_grad()
-    def _met(
-        self, triggers: Sequence[Sequence[int]], goals: Sequence[Sequence[int]], objective: Objective
-    ) -> list[bool]:
+    def _met(self, triggers: Sequence[Sequence[int]], goals: Targets, objective: Objective) -> list[bool]:
         """All triggers have the same length, so no padding is counted as input."""
         model, lm = self.model, self.model.language_model
         inputs = torch.tensor([list(trigger) for trigger in triggers], device=model.device)

@@ -61,29 +61,25 @@ def craft(
     n: int = 1,
     decode: Literal["beam", "sample"] = "beam",
     seeds: Sequence[int] | None = None,
-    temperature: float = TEMPERATURE,
 ) -> list[list[str]]:
     """At most n distinct inputs for each target, the likeliest first. A beam of one is greedy decoding; the
     sentences of a wider beam are similar. The samples of a target depend only on its seed."""
     own = list(range(len(targets)) if seeds is None else seeds)
     longest, policy = generator.max_output, InputPolicy(generator.network)
-    rows = chunk_rows(len(generator.vocabulary), generator.device)  # whose logits fit the cache
-    step = max(1, rows // n)
+    step = max(1, chunk_rows(len(generator.vocabulary), generator.device) // n)  # whose logits fit the cache
     found: list[list[str]] = []
     for start in range(0, len(targets), step):
         part = generator.encode_texts(targets[start : start + step])
         if decode == "sample":
-            found += _sampled(generator, part, n, own[start : start + step], Sampling(temperature))
+            found += _sampled(generator, part, n, own[start : start + step])
         else:
             beams = beam(policy, policy.network.start(part), len(part), longest, n, generator.device)
             found += [list(dict.fromkeys(generator.decode(one.ids) for one in row)) for row in beams]
     return found
 
 
-def _sampled(
-    generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int], sampling: Sampling
-) -> list[list[str]]:
-    policy, longest = InputPolicy(generator.network), generator.max_output
+def _sampled(generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int]) -> list[list[str]]:
+    policy, longest, how = InputPolicy(generator.network), generator.max_output, Sampling(TEMPERATURE)
     # log_prob makes logits at all positions.
     few = max(1, chunk_rows(len(generator.vocabulary), generator.device) // longest)
     found: list[dict[str, float]] = [{} for _ in targets]
@@ -95,7 +91,7 @@ def _sampled(
             break
         inputs = targets[torch.tensor(owners, device=targets.device)]
         draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
-        written = sample(policy, policy.network.start(inputs), draws, longest, targets.device, sampling)
+        written = sample(policy, policy.network.start(inputs), draws, longest, targets.device, how)
         parts = zip(torch.split(inputs, few), torch.split(written, few), strict=True)
         chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
         for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):

@@ -61,12 +61,9 @@ class DecoderState(NamedTuple):
         return self._select(slice(rows), slice(rows // self.per_group))
 
     def _select(self, rows: Tensor | slice, groups: Tensor | slice) -> DecoderState:
-        return self._replace(
-            lstm=self.lstm.select(rows),
-            own=None if self.own is None else self.own.select(rows),
-            shared=None if self.shared is None else self.shared.select(groups),
-            context=None if self.context is None else self.context[rows],
-        )
+        own, shared = self.own and self.own.select(rows), self.shared and self.shared.select(groups)
+        context = None if self.context is None else self.context[rows]
+        return self._replace(lstm=self.lstm.select(rows), own=own, shared=shared, context=context)
 
 
 class Seq2Seq(nn.Module):
@@ -127,8 +124,7 @@ class Seq2Seq(nn.Module):
         """False where padded; None if every word counts. On a CPU one check is cheaper than masking every
         step; on a GPU masks cost little, and the check would make the CPU wait."""
         keep = words != PAD
-        counts_all = self.config.pad_as_word or (not words.is_cuda and bool(keep.all()))
-        return None if counts_all else keep
+        return None if self.config.pad_as_word or (not words.is_cuda and bool(keep.all())) else keep
 
     def _encoded(self, values: Tensor, keep: Tensor | None) -> Encoded:
         # The attention kernel multiplies the query by W at every word, so it needs no keys.

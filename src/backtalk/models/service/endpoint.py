@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from backtalk import __version__
 from backtalk.errors import InputError, unknown
 from backtalk.models.service.http_client import HttpClient, Limits, NoResponse, Response
-from backtalk.models.service.retry import Kind, Outcome, RequestRunner, RetryPolicy
+from backtalk.models.service.retry import Kind, Outcome, Outcomes, RequestRunner, RetryPolicy
 from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
@@ -148,9 +148,7 @@ class EndpointModel:
         for index, outcome in self._run(dialogues, meter):
             yield index, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
 
-    def _run(
-        self, dialogues: Sequence[Dialogue], meter: Meter | None = None
-    ) -> Iterator[tuple[int, Outcome]]:
+    def _run(self, dialogues: Sequence[Dialogue], meter: Meter | None = None) -> Outcomes:
         if not (self.agreed or self.address.on_this_machine):
             why = f"nobody agreed to requests to {self.address.origin}, so nothing was sent"
             raise InputError(f"{why}; use a command that takes --yes")
@@ -169,12 +167,8 @@ class EndpointModel:
         return json.dumps(body).encode("ascii")
 
     def _send(self, body: bytes) -> Outcome:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"backtalk/{__version__}",
-        }
+        accept = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {"Content-Type": "application/json", **accept, "User-Agent": f"backtalk/{__version__}"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         path = self.address.path + ("/chat" if self.address.interface == "chat" else "") + "/completions"

@@ -169,8 +169,7 @@ class EncoderPrompts(Prompts):
         return token_ids(self._tokenizer, [self._joined([text]) for text in texts], special=True)
 
     def _joined(self, texts: list[str]) -> str:
-        between = "  " if self._blenderbot else "\n"
-        return between.join([self._system] * bool(self._system) + texts)
+        return ("  " if self._blenderbot else "\n").join([self._system] * bool(self._system) + texts)
 
     def reply_ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text_target=text.strip())["input_ids"]

@@ -3,7 +3,7 @@ model. Weights are safetensors, never pickle. The files are checked before anyth
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,7 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
         raise InputError(f"{folder / ADAPTER} does not name its base model (base_model_name_or_path)")
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter {folder} has no {ADAPTER_WEIGHTS}; save it as safetensors")
-    under = _base(base, folder)
-    return Source(under.folder, under.base, folder, commit)
+    return replace(_base(base, folder), adapter=folder, commit=commit)
 
 
 def _base(name: str, adapter: Path) -> Source:

@@ -41,8 +41,7 @@ def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int6
         inside = (owners[: len(value)] == owners[size - 1 :]) & (letters[: len(value)] != ord("\n"))
         found.append(owners[: len(value)][inside] * buckets + bucket[inside])
     keys = np.unique(np.concatenate(found))
-    starts = np.searchsorted(keys, np.arange(len(texts), dtype=np.int64) * buckets)
-    return keys % buckets, starts
+    return keys % buckets, np.searchsorted(keys, np.arange(len(texts), dtype=np.int64) * buckets)
 
 
 class LinearScorer:

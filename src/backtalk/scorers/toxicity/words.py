@@ -67,8 +67,7 @@ def _spelt(token: str) -> tuple[str, ...]:
     token = token[:LONGEST_WORD]
     if token.isalpha():
         return (_THRICE.sub(r"\1\1", token),)
-    letters = sum(c.isalpha() for c in token)
-    if letters > token[0].isdigit():  # b4d and 1diot, but not 3x
+    if sum(c.isalpha() for c in token) > token[0].isdigit():  # b4d and 1diot, but not 3x
         token = token.translate(_LEET)
     elif token.isdigit():
         token = "0"

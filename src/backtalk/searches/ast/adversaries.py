@@ -195,10 +195,8 @@ def steps_left(config: Ast) -> int:
 
 def base_of(name: str) -> str:
     """The model's name; for an adapter the name of its base model."""
-    if not name.startswith("hf/"):
-        return name
-    source = find_source(name.removeprefix("hf/"))
-    if source.adapter is None:
+    source = find_source(name.removeprefix("hf/")) if name.startswith("hf/") else None
+    if source is None or source.adapter is None:
         return name
     return source.base if is_transformer(source.base) else f"hf/{source.base}"
 

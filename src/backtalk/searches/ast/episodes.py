@@ -77,8 +77,7 @@ def epoch_pairs(
     """`experience` pairs in the order of the updates, and the turns that were played. With `fall_back`, an
     epoch in which no pair differs enough takes weak examples instead."""
     config = game.config
-    turns: list[ScoredTurn] = []
-    log_ppl: list[float] = []
+    turns, log_ppl = list[ScoredTurn](), list[float]()
     if config.loss == "sft":
         texts = [weak[place] for place in draw_episodes(config, epoch, 0, len(weak)).weak]
         found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
@@ -92,8 +91,7 @@ def epoch_pairs(
         raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")
     order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
     # Exactly `experience` pairs: surplus ones are dropped, missing ones filled by repeating others.
-    pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-    return Stored(pairs, log_ppl), turns
+    return Stored([found[place] for place in np.resize(order, config.experience).tolist()], log_ppl), turns
 
 
 def weak_examples(texts: Sequence[str]) -> list[WeakExample]:

@@ -12,7 +12,7 @@ adapter (with the adapter off it is its own reference), or whole, beside a froze
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -111,10 +111,8 @@ def reading_of(model: TransformerModel) -> RunningText:
 def messages_of(conversation: Conversation) -> Dialogue:
     """A conversation that ends with an adversary's turn, as messages. The first includes the opening."""
     opening, first, *rest = conversation
-    turns = [Turn("user", opening + first)]
-    for place, text in enumerate(rest):
-        turns.append(Turn("user", text) if place % 2 else Turn("assistant", text.strip()))
-    return tuple(turns)
+    later = (Turn("user", one) if i % 2 else Turn("assistant", one.strip()) for i, one in enumerate(rest))
+    return (Turn("user", opening + first), *later)
 
 
 def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> str:
@@ -184,11 +182,8 @@ class Adversary(Player):
     @contextmanager
     def reference(self) -> Iterator[Any]:
         """The network as it was before it was tuned."""
-        if self.adapter is None:
-            yield self._before
-            return
-        with self.adapter.off():
-            yield self.model.network
+        with nullcontext() if self.adapter is None else self.adapter.off():
+            yield self._before if self.adapter is None else self.model.network
 
     def save(self, folder: Path) -> None:
         """Writes an adapter or the whole model, as `hf/FOLDER` reads it. The folder is complete or absent."""

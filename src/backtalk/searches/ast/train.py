@@ -91,10 +91,9 @@ class Training:
         self.game, self.adversary, self.config, self.folder = game, adversary, config, folder
         self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
-        weights, model, tokens = adversary.tune(config.lora), adversary.model, config.micro_tokens
-        self.updates = PreferenceUpdates(
-            weights, model.network, model.filler, config.preference, adversary.reference, report, tokens
-        )
+        weights, model = adversary.tune(config.lora), adversary.model
+        how = config.preference, adversary.reference, report, config.micro_tokens
+        self.updates = PreferenceUpdates(weights, model.network, model.filler, *how)
         self.per_epoch = -(-config.experience // config.batch)
         self.at = _Position(config.gamma)
         self.is_stored = False  # whether the pairs of this epoch are stored

@@ -108,12 +108,10 @@ class Scorers:
 
 def load_scorers(search: ReplySearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
     """The scorers of a search. One that the search optimises must not be reserved for judging."""
-    judge = None
     load = load_reward if criterion.kind == "toxic" else load_scorer
-    toxicity = load(search.scorer or DEFAULT_SCORER, device)
-    if search.judge:
-        with suppress(InputError):  # it is not installed
-            judge = SentenceJudge(device)
+    judge, toxicity = None, load(search.scorer or DEFAULT_SCORER, device)
+    with suppress(InputError):  # it is not installed
+        judge = SentenceJudge(device) if search.judge else None
     inputs = load_input_scorer(search.language_model, model, device)
     scored = model if isinstance(model, LogprobModel) and model.access >= Access.LOGPROBS else None
     return Scorers(load_vectors(search.vectors), inputs, judge, scored, toxicity)

@@ -150,8 +150,7 @@ class Trainer:
                 self.stopped.append(str(over))
                 return found
             finally:
-                earlier_s = record.seconds.get("pairs", 0.0)
-                record.seconds["pairs"] = earlier_s + time.perf_counter() - started
+                record.seconds["pairs"] = record.seconds.get("pairs", 0.0) + time.perf_counter() - started
                 write_training(self.folder, record)
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]

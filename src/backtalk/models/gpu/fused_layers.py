@@ -213,8 +213,7 @@ def _adapter(layer: Any) -> str:
     if more or layer.merged or name not in layer.lora_A:
         return ""
     dropout = layer.lora_dropout[name]
-    drops = isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0
-    return "" if drops else name
+    return "" if isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0 else name
 
 
 def _is_plain(layer: Any) -> bool:

@@ -139,9 +139,8 @@ def make_step(
     def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
         if not on_gpu:  # on a GPU all batches have one shape
             inputs, replies = inputs if keeps_pads else trim_padding(inputs), trim_padding(replies)
-        batch = [torch.from_numpy(ids) for ids in (inputs, replies)]
-        total = gradients.fill("likelihood", loss, *(ids.pin_memory() if on_gpu else ids for ids in batch))
-        total = total.clone()
+        batch = [ids.pin_memory() if on_gpu else ids for ids in map(torch.from_numpy, (inputs, replies))]
+        total = gradients.fill("likelihood", loss, *batch).clone()
         nn.utils.clip_grad_norm_(network.parameters(), clip)
         for group in optimizer.param_groups:
             group["lr"] = rate

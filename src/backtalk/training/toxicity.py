@@ -96,9 +96,8 @@ def train_toxicity(
             width = int(lengths[batch].max())
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
             own, places = np.unique(np.concatenate([rows[i] for i in batch]), return_inverse=True)
-            found = network.word_rows(*pieces.of(own, draw))
             x = torch.zeros(len(batch), width, config.hidden)
-            x[keep] = found[torch.from_numpy(places)]
+            x[keep] = network.word_rows(*pieces.of(own, draw))[torch.from_numpy(places)]
             loss = F.binary_cross_entropy_with_logits(network(x, keep), labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -113,9 +113,8 @@ class OwnModel(Subject):
         )
 
     def cost(self, before: Side, after: Side) -> Cost:
-        own = self.parent
-        real = [_words(own, own.encode_target(reply)) for _, reply in self.pairs.measured_texts]
-        inputs = [text for text, _ in self.pairs.measured_texts]
+        own, (inputs, replies) = self.parent, zip(*self.pairs.measured_texts, strict=True)
+        real = [_words(own, own.encode_target(reply)) for reply in replies]
         return compare_sides(before, after, inputs, real, own.recipe.show)
 
     def write(self, selection: Selection) -> None:

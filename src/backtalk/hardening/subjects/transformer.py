@@ -326,9 +326,8 @@ class Transformer(Subject):
         dialogues = [(Turn("user", text),) for text, _ in self.measured]
         tokens = model.log_prob(dialogues, [reply for _, reply in self.measured])
         replies = model.reply(dialogues)
-        said = [get_recipe(RECIPE).words(reply) for reply in replies]
         sums, lengths = [float(np.sum(row)) for row in tokens], [len(row) for row in tokens]
-        return Side(sums, said, replies[:SHOWN], lengths)
+        return Side(sums, [get_recipe(RECIPE).words(reply) for reply in replies], replies[:SHOWN], lengths)
 
     def cost(self, before: Side, after: Side) -> Cost:
         recipe = get_recipe(RECIPE)

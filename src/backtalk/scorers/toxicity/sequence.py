@@ -93,11 +93,9 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
 def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
     """The index of the label that counts."""
     places = {str(text).casefold(): int(place) for place, text in labels.items()}
-    if asked:
-        if asked.casefold() not in places:
-            raise unknown(f"label of {where}", asked, map(str, labels.values()))
-        return places[asked.casefold()]
-    for wanted in ("toxicity", "toxic"):
+    if asked and asked.casefold() not in places:
+        raise unknown(f"label of {where}", asked, map(str, labels.values()))
+    for wanted in (asked.casefold() or "toxicity", "toxicity", "toxic"):
         if wanted in places:
             return places[wanted]
     if len(labels) <= 2:

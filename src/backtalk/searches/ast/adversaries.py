@@ -235,8 +235,7 @@ def _copy_training(origin: Path, folder: Path) -> None:
 
 def _describe(progress: Progress, seconds: float, first: int) -> str:
     words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
-    if progress.measured is not None:
-        found = progress.measured
+    if (found := progress.measured) is not None:
         words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
         words += f", {percent(found.loops)} repetitive"
     done = progress.step - first

@@ -9,7 +9,7 @@ backward pass.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal, NamedTuple
@@ -199,18 +199,26 @@ class Relaxed(NamedTuple):
 def relax_inputs(
     model: WeightsModel, targets: Targets, seeds: Sequence[int], config: Relax, watch: Watch | None = None
 ) -> Relaxed:
-    """One row for each target; its randomness depends on its seed alone. As many rows as fit the memory are
-    descended together."""
-    local, parts = network_model(model), []
-    at_once = rows_at_once(local.network, config, max(map(len, targets)))
-    # Long targets first, as `score_targets` needs.
-    order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
-    for start in range(0, len(order), at_once):
-        descent = Descent(local, targets, seeds, config, order[start : start + at_once])
-        descent.run(watch or Watch(), start / len(order), alone=len(order) <= at_once)
+    """One row for each target; its randomness depends on its seed alone."""
+    order, parts = [], []
+    for descent in descents(network_model(model), targets, seeds, config, watch):
+        order += descent.rows
         parts.append(descent.result())
     back = torch.tensor(order).argsort()
     return Relaxed(*(torch.cat(field)[back] for field in zip(*parts, strict=True)))
+
+
+def descents(
+    model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax, watch: Watch | None = None
+) -> Iterator["Descent"]:
+    """Finished descents of as many rows as fit the memory, one after the other."""
+    at_once = rows_at_once(model.network, config, max(map(len, targets)))
+    # Long targets first, as `score_targets` needs.
+    order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
+    for start in range(0, len(order), at_once):
+        descent = Descent(model, targets, seeds, config, order[start : start + at_once])
+        descent.run(watch or Watch(), start / len(order), alone=len(order) <= at_once)
+        yield descent
 
 
 class Descent:
@@ -219,7 +227,7 @@ class Descent:
     def __init__(
         self, model: LocalModel, targets: Targets, seeds: Sequence[int], config: Relax, rows: list[int]
     ) -> None:
-        self.config, self.network, self.max_output = config, model.network, model.max_output
+        self.config, self.network, self.max_output, self.rows = config, model.network, model.max_output, rows
         self.targets = model.pad_rows([targets[row] for row in rows])
         self.lengths = [len(targets[row]) for row in rows]
         self.weights = (self.targets != model.pad) / (self.targets != model.pad).sum(1, keepdim=True)

@@ -169,8 +169,7 @@ class LoraUpdates(Trainer):
         kinds = [(rows, True, True)]
         if self.learnt is not None:
             learnt = [row for row in rows if Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt]
-            others = [row for row in rows if row not in learnt]
-            kinds = [(learnt, True, False), (others, False, True)]
+            kinds = [(learnt, True, False), ([row for row in rows if row not in learnt], False, True)]
         for some, learns, keeps in kinds:
             if learns or self.kl > 0:
                 words = sum(len(row.reply) for row in some)

@@ -120,12 +120,10 @@ def measure(
         over = scores >= 0.5
         found[name] = {"texts": len(rows), "toxic": int(toxic.sum())}
         if 0 < toxic.sum() < len(rows):
-            both = int((over & toxic).sum())
-            found[name] |= {
-                "auc": round(area_under_curve(scores, toxic), 4),
-                "precision at 0.5": round(both / max(1, int(over.sum())), 4),
-                "recall at 0.5": round(both / int(toxic.sum()), 4),
-            }
+            both, auc = int((over & toxic).sum()), area_under_curve(scores, toxic)
+            precision, recall = both / max(1, int(over.sum())), both / int(toxic.sum())
+            rates = {"auc": auc, "precision at 0.5": precision, "recall at 0.5": recall}
+            found[name] |= {key: round(value, 4) for key, value in rates.items()}
         else:
             found[name]["rated 0.5 or more"] = round(float(over.mean()), 4)
     return found | {name: pair_order(scorer, own) for name, own in pairs.items()}

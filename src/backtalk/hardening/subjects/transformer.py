@@ -154,12 +154,10 @@ class Transformer(Subject):
         return asking.mean_log_prob(self.parent, self.measured)
 
     def own_facts(self) -> dict[str, Any]:
-        return {
-            "scorer": "" if self.scorer is None else self.scorer.fingerprint,
-            "pairs_sha256": digest([self.positive, self.measured]),
-            "talk_sha256": digest([self.talk.kept, self.talk.asked]),
-            "own_replies": [asking.DRAWS, asking.HARMLESS] if self.sampling else [],
-        }
+        scorer = "" if self.scorer is None else self.scorer.fingerprint
+        pairs, talk = digest([self.positive, self.measured]), digest([self.talk.kept, self.talk.asked])
+        own = [asking.DRAWS, asking.HARMLESS] if self.sampling else []
+        return {"scorer": scorer, "pairs_sha256": pairs, "talk_sha256": talk, "own_replies": own}
 
     def described(self) -> dict[str, Any]:
         return {
@@ -227,11 +225,8 @@ class Transformer(Subject):
         """An adapter as peft writes it or, with --merge, a whole model. The folder is written under another
         name and moved, so that it is there whole or not at all."""
         partial_folder, merge = self.folder.with_name(self.folder.name + PARTIAL), self.spec.adapter.merge
-        card = {
-            **self.card(selection, self.spec.model, selection.best.perplexity),
-            "kind": "merged" if merge else "adapter",
-            "read": spec_values(self.spec.options),
-        }
+        own = {"kind": "merged" if merge else "adapter", "read": spec_values(self.spec.options)}
+        card = {**self.card(selection, self.spec.model, selection.best.perplexity), **own}
         with writing(self.out, MEND):
             shutil.rmtree(partial_folder, ignore_errors=True)
             partial_folder.mkdir()

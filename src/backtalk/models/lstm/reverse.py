@@ -61,6 +61,7 @@ def craft(
     n: int = 1,
     decode: Literal["beam", "sample"] = "beam",
     seeds: Sequence[int] | None = None,
+    temperature: float = TEMPERATURE,
 ) -> list[list[str]]:
     """At most n distinct inputs for each target, the likeliest first. A beam of one is greedy decoding; the
     sentences of a wider beam are similar. The samples of a target depend only on its seed."""
@@ -71,15 +72,17 @@ def craft(
     for start in range(0, len(targets), step):
         part = generator.encode_texts(targets[start : start + step])
         if decode == "sample":
-            found += _sampled(generator, part, n, own[start : start + step])
+            found += _sampled(generator, part, n, own[start : start + step], Sampling(temperature))
         else:
             beams = beam(policy, policy.network.start(part), len(part), longest, n, generator.device)
             found += [list(dict.fromkeys(generator.decode(one.ids) for one in row)) for row in beams]
     return found
 
 
-def _sampled(generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int]) -> list[list[str]]:
-    policy, longest, how = InputPolicy(generator.network), generator.max_output, Sampling(TEMPERATURE)
+def _sampled(
+    generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int], sampling: Sampling
+) -> list[list[str]]:
+    policy, longest = InputPolicy(generator.network), generator.max_output
     # log_prob makes logits at all positions.
     few = max(1, chunk_rows(len(generator.vocabulary), generator.device) // longest)
     found: list[dict[str, float]] = [{} for _ in targets]
@@ -91,7 +94,7 @@ def _sampled(generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int
             break
         inputs = targets[torch.tensor(owners, device=targets.device)]
         draws = [draw_seed(seeds[row], turn, k) for row, count in enumerate(counts) for k in range(count)]
-        written = sample(policy, policy.network.start(inputs), draws, longest, targets.device, how)
+        written = sample(policy, policy.network.start(inputs), draws, longest, targets.device, sampling)
         parts = zip(torch.split(inputs, few), torch.split(written, few), strict=True)
         chances = torch.cat([policy.log_prob(*part) for part in parts]).tolist()
         for row, ids, chance in zip(owners, written.tolist(), chances, strict=True):

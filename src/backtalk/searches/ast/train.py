@@ -206,8 +206,8 @@ class Training:
 
 def _facts(game: Game, adversary: Adversary, lists: Any) -> dict[str, Any]:
     """What a checkpoint must match to be resumed. `steps` may differ: a training can be extended."""
-    may_change = {"steps", "checkpoint_s", "micro_tokens"}
-    kept = [field.name for field in fields(AstConfig) if field.name not in may_change]
+    free = {"steps", "checkpoint_s", "micro_tokens"}
+    kept = [one.name for one in fields(AstConfig) if one.name not in free]
     settings = {name: getattr(game.config, name) for name in kept}
     return {
         "settings": settings | {"updates": asdict(game.config.preference)},

@@ -92,9 +92,8 @@ class Drawn:
     seed: int
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
-        size = min(n, len(self.utterances))
         draws = [random.Random(row_seed(self.seed, target.id, 0)) for target in targets]
-        return [Proposal(draw.sample(self.utterances, size), []) for draw in draws]
+        return [Proposal(draw.sample(self.utterances, min(n, len(self.utterances))), []) for draw in draws]
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -179,7 +179,7 @@ class Selection:
         settled = self.candidates.copy()
         self.candidates.append(candidate)
         self.steps += [step] if step else []
-        # The best whose next iteration is known. What the last one's searches found counts for the one before.
+        # The best whose next iteration is known: what the last one's searches found counts for the one before
         known = [*settled, replace(candidate, perplexity=math.inf)]
         if self.keep == "best" and settled and best_of(known, self.most_perplexity) == len(settled) - 1:
             self._weights["best"] = self._weights["last"]

@@ -75,8 +75,7 @@ def harden(
                 with time_limit(late_after(ends, limit)):
                     _side_before(subject)
                 # The hardened model is measured in time, too: that takes about as long.
-                took = time.monotonic() - measuring
-                _train(subject, facts, late_after(ends - 1.2 * took, limit), tell)
+                _train(subject, facts, late_after(ends - 1.2 * (time.monotonic() - measuring), limit), tell)
             except OutOfTime:
                 spent = f"after {time.monotonic() - measuring:.0f} s of measuring the original model"
                 mend = "the same command with more time resumes"
@@ -87,9 +86,8 @@ def harden(
         known = folder.read_record(out, file_hash) if (out / folder.SUMMARY).exists() else None
         if known is None:
             before = _side_before(subject)
-            tell(
-                "The model is as it was; it is not measured again." if idle else "Measuring what it cost ..."
-            )
+            same = "The model is as it was; it is not measured again."
+            tell(same if idle else "Measuring what it cost ...")
             after = before if idle else subject.side(of_original=False)
             cost, rows = subject.cost(before, after), subject.more_rows(before, after)
         else:
@@ -245,12 +243,11 @@ class _Iterations:
         over = " over the bound," if one.perplexity > selection.most_perplexity else ""
         over += f" broken in conversations: {one.broken}," if one.broken else ""
         rise = one.perplexity / selection.candidates[0].perplexity - 1
-        self.tell(
-            f"{when}{'' if one.whole else ' (in part)'}: {found}{one.hits} of {one.n} "
-            f"{self.subject.measures}, perplexity {one.perplexity:.2f} ({rise:+.1%}),{over} "
-            f"{'best' if selection.keep == 'best' else 'kept'} so far: "
-            f"{selection.best.iterations or 'the original'}"
-        )
+        when += "" if one.whole else " (in part)"
+        level = f"perplexity {one.perplexity:.2f} ({rise:+.1%}),{over}"
+        kept = "best" if selection.keep == "best" else "kept"
+        kept += f" so far: {selection.best.iterations or 'the original'}"
+        self.tell(f"{when}: {found}{one.hits} of {one.n} {self.subject.measures}, {level} {kept}")
 
 
 def _summarise(subject: Subject, cost: Cost, proof: Proof | None, digest: str) -> dict[str, Any]:

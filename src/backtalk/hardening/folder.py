@@ -45,11 +45,9 @@ def claimed(out: Path, facts: dict[str, Any], fresh: bool) -> Iterator[None]:
             with writing(out, MEND):
                 write_whole(out / FACTS, json.dumps(facts, indent=1) + "\n")
         elif known != facts:
-            changed = [key for key in {**known, **facts} if known.get(key) != facts.get(key)]
-            raise InputError(
-                f"{out} holds a hardening with other settings ({', '.join(sorted(changed))}); "
-                "use --fresh to start again or --out for another folder"
-            )
+            changed = sorted(key for key in {**known, **facts} if known.get(key) != facts.get(key))
+            why = f"{out} holds a hardening with other settings ({', '.join(changed)})"
+            raise InputError(f"{why}; use --fresh to start again or --out for another folder")
         yield
 
 
@@ -70,10 +68,8 @@ def read_record(out: Path, hashed: Callable[[Path], str] = sha256) -> dict[str, 
     if (summary := _read(out / SUMMARY)) is None:
         raise InputError(f"{out} is not finished: it has no {SUMMARY} yet; run its command again")
     if summary.get("weights") != weights_digest(out, hashed):
-        raise InputError(
-            f"the weights in {out / MODEL} are not those that were proven; restore them, or start again "
-            "with `backtalk harden --fresh`"
-        )
+        why = f"the weights in {out / MODEL} are not those that were proven"
+        raise InputError(f"{why}; restore them, or start again with `backtalk harden --fresh`")
     return summary
 
 

@@ -130,8 +130,7 @@ class Selection:
 
     def __init__(self, path: Path, rise: float, facts: dict[str, Any], keep: str = "best") -> None:
         self.path, self.rise, self.facts, self.keep = path, rise, facts, keep
-        self.candidates: list[Candidate] = []
-        self.steps: list[Step] = []
+        self.candidates, self.steps = list[Candidate](), list[Step]()
         self._weights: dict[str, dict[str, Tensor]] = {"best": {}, "last": {}}
         if (found := load_checkpoint(path)) is not None:
             tensors, state = found
@@ -177,10 +176,12 @@ class Selection:
         self._save()
 
     def add(self, candidate: Candidate, network: nn.Module, step: Step | None = None) -> None:
+        settled = self.candidates.copy()
         self.candidates.append(candidate)
         self.steps += [step] if step else []
-        settled = self.candidates[:-1]
-        if self.keep == "best" and settled and self._best_before_last() == len(settled) - 1:
+        # The best whose next iteration is known: what the last one's searches found counts for the one before
+        known = [*settled, replace(candidate, perplexity=math.inf)]
+        if self.keep == "best" and settled and best_of(known, self.most_perplexity) == len(settled) - 1:
             self._weights["best"] = self._weights["last"]
         self._weights["last"] = {k: v.detach().clone() for k, v in network.named_parameters()}
         if candidate.whole:  # where training resumes later, the whole iteration takes a part's place
@@ -193,12 +194,5 @@ class Selection:
         save_checkpoint(self.path, tensors, state)
 
     def fill(self, network: nn.Module) -> None:
-        is_last = self.best is self.candidates[-1]
-        best = self._weights["last" if is_last else "best"]
+        best = self._weights["last" if self.best is self.candidates[-1] else "best"]
         fill_network(network, {f"best.{name}": value for name, value in best.items()}, "best")
-
-    def _best_before_last(self) -> int:
-        """The best of those whose next iteration is known. What the last one's searches found still counts
-        for the one before."""
-        barred = replace(self.candidates[-1], perplexity=float("inf"))
-        return best_of([*self.candidates[:-1], barred], self.most_perplexity)

@@ -59,8 +59,7 @@ class Prover:
             own = self._missed(one, of_original) if one.besides else self.subject.given(one, of_original)
             if one.besides and own is None:
                 continue
-            limit = "" if math.isinf(left_s) else f"{left_s:.0f}s"
-            spec = replace(one.spec, model=model, max_time=limit)
+            spec = replace(one.spec, model=model, max_time="" if math.isinf(left_s) else f"{left_s:.0f}s")
             own = None if own is None else replace(own, begun=time.monotonic())
             consent, progress = self.subject.consent, self.tell.callback
             self.tell(f"Audit of {model}, {one.part} list, {one.spec.search.name} for {one.spec.hit}:")

@@ -161,10 +161,8 @@ class Subject(ABC):
         """Lines on what is coming."""
         spec, (train, choose, held_out), (keep, measure) = self.spec, self.sizes, self.pair_counts
         yield self.source
-        yield (
-            f"{train:,} {self.cases} to train against, {choose:,} to choose with, {held_out:,} held out; "
-            f"{keep:,} pairs keep the model's replies, {measure:,} measure it."
-        )
+        cases = f"{train:,} {self.cases} to train against, {choose:,} to choose with, {held_out:,} held out"
+        yield f"{cases}; {keep:,} pairs keep the model's replies, {measure:,} measure it."
         yield from self.notes()
         if self.ladder:
             stronger = f", if that finds almost nothing stronger, up to {self.ladder[-1].told()}"

@@ -18,8 +18,7 @@ NO_LIMIT = 1 << 62
 OUT_OF_MEMORY = re.compile(
     "(out of|can't allocate|not enough) memory|bad_alloc|alloc_failed|could not create a (memory|primitive)",
     re.IGNORECASE,
-)
-"""Parts of messages of PyTorch's libraries, which raise a plain RuntimeError."""
+)  # parts of messages of PyTorch's libraries, which raise a plain RuntimeError
 
 
 def pick_device(name: str) -> torch.device:

@@ -30,6 +30,7 @@ from backtalk.store.typed import read_json, read_record, read_values
 
 FORMAT = "backtalk-model-1"
 Network = Seq2Seq | LSTMLanguageModel
+Record = dict[str, Any]  # a JSON object
 LONGEST = 10_000  # words of an input or a reply
 
 
@@ -108,9 +109,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_folder(
-    folder: Path, device: torch.device
-) -> tuple[Network, Vocabulary, TextSettings, dict[str, Any]]:
+def open_folder(folder: Path, device: torch.device) -> tuple[Network, Vocabulary, TextSettings, Record]:
     """The network, its words and settings, and the card, all checked."""
     if (folder / "adapter_config.json").is_file():
         raise InputError(f"{folder} is a LoRA adapter; name it hf/{folder}")
@@ -136,7 +135,7 @@ def open_folder(
 
 def read_parts(
     folder: Path, what: str, config_kind: Any, card_kind: Any
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+) -> tuple[Record, Record, dict[str, Tensor]]:
     """Config, card and weights of a model or a scorer: typed, finite, and with the sha256 of the card."""
     config = read_json(folder / "config.json")
     if (found := config.get("format")) != f"backtalk-{what}-1":

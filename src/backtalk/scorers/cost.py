@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from backtalk.errors import InputError
 
 Words = Sequence[str]  # of a reply, without the end-of-turn token
+Sums = NDArray[np.float64]  # (pairs,): log P of each whole reply
 RESAMPLES = 2000
 BEST, LISTS = 10, 100  # the length of the N-best lists, and the most inputs whose lists are compared
 SHOWN = 5
@@ -87,19 +88,13 @@ def compare_sides(
 
 
 def _diversity(replies: Sequence[Words]) -> dict[str, Any]:
-    return {
-        "commonest": commonest(replies),
-        "ent_2": entropy(replies, 2),
-        "ent_3": entropy(replies, 3),
-        "distinct_1": distinct(replies, 1),
-        "distinct_2": distinct(replies, 2),
-        "length": sum(map(len, replies)) / len(replies),
-    }
+    entropies = {f"ent_{n}": entropy(replies, n) for n in (2, 3)}
+    shares = {f"distinct_{n}": distinct(replies, n) for n in (1, 2)}
+    length = sum(map(len, replies)) / len(replies)
+    return {"commonest": commonest(replies), **entropies, **shares, "length": length}
 
 
-def rise_interval(
-    before: NDArray[np.float64], after: NDArray[np.float64], lengths: NDArray[np.int64]
-) -> tuple[float, float]:
+def rise_interval(before: Sums, after: Sums, lengths: NDArray[np.int64]) -> tuple[float, float]:
     """95% interval of perplexity after / before - 1 by resampling pairs, each with both of its sums."""
     draw = np.random.default_rng(0)
     rises = np.empty(RESAMPLES)
@@ -110,7 +105,7 @@ def rise_interval(
     return float(low), float(high)
 
 
-def _perplexity(sums: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
+def _perplexity(sums: Sums, lengths: NDArray[np.int64]) -> float:
     mean = float(sums.sum() / lengths.sum())
     return math.exp(-mean) if mean > -700 else math.inf
 

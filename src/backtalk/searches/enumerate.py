@@ -55,8 +55,7 @@ def unpack(numbers: Tensor, base: int, digits: int) -> Tensor:
 class Outputs(NamedTuple):
     """The distinct answers of some inputs, sorted by code. (distinct,) each."""
 
-    codes: Tensor
-    """Word ids as the digits of a number in base V, <eos> included, then <pad> to the longest answer."""
+    codes: Tensor  # word ids as the digits of a number in base V: with <eos>, then <pad> to the longest
     counts: Tensor  # how many inputs lead to it
     firsts: Tensor  # the smallest number of such an input
 
@@ -69,11 +68,9 @@ class Outputs(NamedTuple):
         """Of disjoint sets of inputs; in any order and any grouping the same."""
         codes, counts, firsts = (torch.cat(column) for column in zip(*parts, strict=True))
         distinct, inverse = torch.unique(codes, return_inverse=True)
-        return cls(
-            distinct,
-            torch.zeros_like(distinct).index_add_(0, inverse, counts),
-            torch.full_like(distinct, LARGEST).scatter_reduce_(0, inverse, firsts, "amin"),
-        )
+        total = torch.zeros_like(distinct).index_add_(0, inverse, counts)
+        first = torch.full_like(distinct, LARGEST).scatter_reduce_(0, inverse, firsts, "amin")
+        return cls(distinct, total, first)
 
     @classmethod
     def tally(cls, codes: Tensor, index: Tensor) -> Outputs:
@@ -147,8 +144,7 @@ class Enumeration:
         outputs, state = encoder.run(table[prefixes], encoder.zero_state(len(prefixes)))
         levels = list(outputs.unbind(1))
         for _ in range(self.space.length - self.depth):
-            parents = len(state.top)
-            state = encoder.step(table, state.repeat(len(symbols)), index=symbols.repeat(parents))
+            state = encoder.step(table, state.repeat(len(symbols)), index=symbols.repeat(len(state.top)))
             levels.append(state.top)
         for word in [PAD] * self.padding + [EOS] * network.config.ended_input:
             state = encoder.step(table[word : word + 1], state, repeat=len(state.top))

@@ -20,8 +20,7 @@ Work = Callable[[], object]
 MOST_FAILURES = 3
 """Failures in a row after which recording stops. A failure may be a kernel that was not compiled for the
 lengths of these targets; running it without a graph compiles it."""
-MOST_CANDIDATES = 20_000
-"""Tried at a position by all rows together; with more the GPU is busy without recordings."""
+MOST_CANDIDATES = 20_000  # of all rows at a position; with more the GPU is busy without recordings
 ALIKE = 0.9
 """Share of the rows whose loss must be that of the plain way. The rest may be ties: candidates are ranked in
 bfloat16."""

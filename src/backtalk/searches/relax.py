@@ -232,9 +232,8 @@ class Descent:
         self.lengths = [len(targets[row]) for row in rows]
         self.weights = (self.targets != model.pad) / (self.targets != model.pad).sum(1, keepdim=True)
         table, own = model.network.embed_input.weight.detach(), [seeds[row] for row in rows]
-        self.variables = make_variables(
-            config.space, table, model.searchable(), config.length, own, config.lambda_c
-        )
+        how = config.length, own, config.lambda_c
+        self.variables = make_variables(config.space, table, model.searchable(), *how)
         self.velocity = torch.zeros_like(self.variables.free) if config.momentum else None
         self.start = self.variables.words()  # (rows, n): the projection of the random start
         checks = -(-config.steps // CHECK_EVERY) + 1

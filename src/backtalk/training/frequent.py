@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
@@ -106,20 +107,21 @@ def train_on_batches(
     size = min(config.batch, count)
     per_epoch, steps = count // size, config.steps_of(count)
     at = SimpleNamespace(step=0, found=0, updates=0)
-    saved = Resumable(
-        checkpoint, facts, training.network, training.optimizer, at, training, config.checkpoint_s
-    )
+    parts = training.network, training.optimizer, at, training, config.checkpoint_s
+    saved = Resumable(checkpoint, facts, *parts)
     saved.restore()
 
     def progress(end: bool) -> HardenProgress:
         iteration, within = divmod(at.step - 1, steps)
         return HardenProgress(iteration, config.iterations, within, steps, at.found, at.updates, end)
 
-    if at.step and at.step % steps == 0:
-        yield progress(end=True)
-        at.found = 0
     order: NDArray[np.int64] | None = None
-    while at.step < config.iterations * steps:
+    while True:
+        if at.step and at.step % steps == 0:
+            yield progress(end=True)
+            at.found = 0
+        if at.step >= config.iterations * steps:
+            return
         epoch, within = divmod(at.step, per_epoch)
         if order is None or within == 0:
             order = np.random.default_rng([config.seed, epoch]).permutation(count)
@@ -129,12 +131,8 @@ def train_on_batches(
         at.step += 1
         at.found += found
         at.updates += updates
-        saved.save_if_due()
+        saved.save_if_due(now=at.step % steps == 0)
         yield progress(end=False)
-        if at.step % steps == 0:
-            saved.save()
-            yield progress(end=True)
-            at.found = 0
 
 
 class ReplyWindow:
@@ -146,10 +144,8 @@ class ReplyWindow:
 
     def add(self, replies: NDArray[np.int32]) -> None:
         """replies (batch, m), all of the same m; the oldest mini-batch leaves."""
-        for key in _keys(self.batches[0]) if self.full else ():
-            self.counts[key] -= 1
-            if not self.counts[key]:
-                del self.counts[key]
+        if self.full:
+            self.counts -= Counter(_keys(self.batches[0]))  # drops what falls to 0
         self.batches.append(replies)
         self.counts.update(_keys(replies))
 
@@ -164,10 +160,8 @@ class ReplyWindow:
 
 
 def _keys(replies: NDArray[np.int32]) -> list[bytes]:
-    """Each row as bytes, without a loop over rows."""
-    rows = np.ascontiguousarray(replies)
-    keys: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
-    return keys
+    """Each row as bytes."""
+    return [row.tobytes() for row in replies]
 
 
 class FrequentTraining:
@@ -188,9 +182,8 @@ class FrequentTraining:
         with torch.no_grad():
             state = self.network.start(inputs)
         said = greedy(self.network, state, len(inputs), config.max_output, self.device)  # generate y_sample
-        width = config.max_output - said.shape[1]
-        padded = np.pad(said.cpu().numpy(), ((0, 0), (0, width)), constant_values=PAD)
-        self.window.add(padded.astype(np.int32))  # compute r_sample in the last mini-batches
+        padded = F.pad(said, (0, config.max_output - said.shape[1]), value=PAD)
+        self.window.add(padded.int().cpu().numpy())  # compute r_sample in the last mini-batches
         (rows,) = (self.window.full & (self.window.shares() > config.r_thres)).nonzero()
         updates = 0
         if len(rows):  # if r_sample > r_thres: theta = theta - alpha * grad log P(y_sample | x_pos)

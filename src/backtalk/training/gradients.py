@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from backtalk.models.gpu.graph import FastPath, Graphs, distance
 
-Loss = Callable[..., Any]  # tensors -> the loss, or a pair of the loss and a tensor to report instead
+Loss = Callable[..., Tensor | tuple[Tensor, Tensor]]  # the loss, or it and what to report instead
 WARM_UP = 3  # passes before a capture
 PLAIN = 3  # optimizer steps before its capture: the first allocates the optimizer's state
 
@@ -126,9 +126,8 @@ class SummedGradients(Gradients):
 def _backward(loss: Loss, tensors: Sequence[Tensor]) -> Tensor:
     found = loss(*tensors)
     descended, reported = found if isinstance(found, tuple) else (found, found)
-    descended.backward()
-    detached: Tensor = reported.detach()
-    return detached
+    descended.backward()  # type: ignore[no-untyped-call]
+    return reported.detach()
 
 
 class ClippedAdamW:

@@ -18,11 +18,13 @@ from torch.nn import functional as F
 from backtalk.errors import InputError
 from backtalk.models.device import is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
+from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.mle import IntArray
 from backtalk.training.negative import NOTHING, Hit
 from backtalk.training.rules import HitWords
 from backtalk.training.updates import Trainer, UpdateConfig
 
+Hits = Collection[Hit]
 TOKENS = {"cpu": 2048, "cuda": 16384}  # default size of a micro-batch
 
 
@@ -93,12 +95,7 @@ class LoraUpdates(Trainer):
     pad, device = NOTHING, torch.device("cpu")
 
     def __init__(
-        self,
-        adapter: Adapter,
-        model: Any,
-        config: UpdateConfig,
-        tokens: int = 0,
-        learnt: Collection[Hit] | None = None,
+        self, adapter: Adapter, model: Any, config: UpdateConfig, tokens: int = 0, learnt: Hits | None = None
     ) -> None:
         """`model` has the `network` with the adapter, and `batch`, which makes its inputs of rows. With
         `learnt`, these pairs have no KL term in the positive loss, and the others nothing else."""
@@ -110,13 +107,11 @@ class LoraUpdates(Trainer):
         model.network.eval()
 
     def negative(self, inputs: Tensor, targets: Tensor, share: float = 1.0) -> None:
-        rows = rows_of(inputs, targets)
-        self.descend(lambda: self.away(rows, share))
+        self.descend(lambda: self.away(rows_of(inputs, targets), share))
 
     def positive(self, inputs: IntArray, replies: IntArray, seed: int = 0) -> None:
         weight = self.config.lambda_pos + self.kl
-        rows = rows_of(inputs, replies)
-        self.descend(lambda: self.towards(rows, 1.0 / weight), weight)
+        self.descend(lambda: self.towards(rows_of(inputs, replies), 1.0 / weight), weight)
 
     def both(self, inputs: Tensor, targets: Tensor, share: float, pairs: IntArray, replies: IntArray) -> None:
         hits, kept = rows_of(inputs, targets), rows_of(pairs, replies)
@@ -141,10 +136,8 @@ class LoraUpdates(Trainer):
             with torch.no_grad(), self.adapter.off():
                 before = _padded(token_log_probs(self.model.network, batch), batch)
         log_probs = _padded(token_log_probs(self.model.network, batch), batch)  # (hits, m)
-        targets = [torch.tensor(row.reply) for row in rows]
-        padded = nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=NOTHING)
-        counted = ~torch.isin(padded, self.avoid).to(log_probs.device)
-        return self.config.method.loss(HitWords(log_probs, counted, before))
+        counted = ~torch.isin(pad_rows([row.reply for row in rows], NOTHING), self.avoid)
+        return self.config.method.loss(HitWords(log_probs, counted.to(log_probs.device), before))
 
     def positive_loss(
         self, rows: Sequence[Row], words: int, over: int, learns: bool = True, keeps: bool = True
@@ -162,8 +155,7 @@ class LoraUpdates(Trainer):
             own = logs.gather(1, batch.targets[:, None])[:, 0]  # (tokens,)
             terms.append(-self.config.lambda_pos * own.sum() / over)
         if before is not None:
-            apart = F.kl_div(logs, before, reduction="sum", log_target=True)
-            terms.append(self.kl * apart / words)
+            terms.append(self.kl * F.kl_div(logs, before, reduction="sum", log_target=True) / words)
         return torch.stack(terms).sum()
 
     def away(self, rows: Sequence[Row], share: float) -> Iterator[Tensor]:
@@ -177,8 +169,7 @@ class LoraUpdates(Trainer):
         kinds = [(rows, True, True)]
         if self.learnt is not None:
             learnt = [row for row in rows if Hit(tuple(row.prompt), tuple(row.reply)) in self.learnt]
-            others = [row for row in rows if row not in learnt]
-            kinds = [(learnt, True, False), (others, False, True)]
+            kinds = [(learnt, True, False), ([row for row in rows if row not in learnt], False, True)]
         for some, learns, keeps in kinds:
             if learns or self.kl > 0:
                 words = sum(len(row.reply) for row in some)
@@ -194,9 +185,8 @@ class LoraUpdates(Trainer):
         if not self._backward(terms()):
             self.tokens //= 2
             if not self._backward(terms()):
-                raise InputError(
-                    f"{self.tokens} tokens at once need too much memory; use a smaller --micro-tokens"
-                )
+                why = f"{self.tokens} tokens at once need too much memory"
+                raise InputError(f"{why}; use a smaller --micro-tokens")
         self.step(weight)
 
     def _backward(self, terms: Iterator[Tensor]) -> bool:
@@ -205,11 +195,10 @@ class LoraUpdates(Trainer):
             for term in terms:
                 term.backward()  # type: ignore[no-untyped-call]
                 del term  # frees its graph before the next is computed
+            return True
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        else:
-            return True
         self.optimizer.zero_grad(set_to_none=True)
         if self.model.network.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import PAD
@@ -48,8 +49,7 @@ class Progress(NamedTuple):
 def learning_rate(config: TrainSpec, step: int, steps_per_epoch: int) -> float:
     first = config.lr or RATES[config.optimizer]
     if config.optimizer == "sgd":
-        epoch = step // steps_per_epoch
-        return float(first * config.lr_factor ** max(0, epoch - config.halve_after + 1))
+        return float(first * config.lr_factor ** max(0, step // steps_per_epoch - config.halve_after + 1))
     total = config.epochs * steps_per_epoch
     warm = min(1.0, (step + 1) / min(WARMUP_STEPS, max(1, total // 10)))
     return first * warm * 0.5 * (1.0 + math.cos(math.pi * step / total))
@@ -81,7 +81,7 @@ def train(
     per_epoch = len(pairs.replies) // batch
     if config.optimizer == "sgd":
         how = config.lr, config.momentum, 0, config.weight_decay
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(network.parameters(), *how)
+        optimizer: Optimizer = torch.optim.SGD(network.parameters(), *how)
     else:
         optimizer = torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=0.01)
     at = SimpleNamespace(step=0, history=[], finished=False)  # history: an entry for each epoch
@@ -98,8 +98,7 @@ def train(
             replies = pairs.replies[rows]
             words += int((replies != PAD).sum())
             torch.manual_seed(config.seed * 1_000_003 + at.step)
-            rate = learning_rate(config, at.step, per_epoch)
-            losses.append(step_once(pairs.inputs[rows], replies, rate))
+            losses.append(step_once(pairs.inputs[rows], replies, learning_rate(config, at.step, per_epoch)))
             at.step += 1
             if at.step % REPORT_EVERY == 0:
                 loss = float(torch.stack(losses).sum()) / words
@@ -124,11 +123,7 @@ def train(
 
 
 def make_step(
-    network: Network,
-    optimizer: torch.optim.Optimizer,
-    clip: float,
-    device: torch.device,
-    over_words: bool = False,
+    network: Network, optimizer: Optimizer, clip: float, device: torch.device, over_words: bool = False
 ) -> Callable[[IntArray, IntArray, float], Tensor]:
     """(inputs, replies, learning rate) -> the loss before the update, summed over all words. It descends the
     mean over sentences of their summed losses or, `over_words`, the mean over words."""
@@ -144,9 +139,8 @@ def make_step(
     def step(inputs: IntArray, replies: IntArray, rate: float) -> Tensor:
         if not on_gpu:  # on a GPU all batches have one shape
             inputs, replies = inputs if keeps_pads else trim_padding(inputs), trim_padding(replies)
-        batch = [torch.from_numpy(ids) for ids in (inputs, replies)]
-        total = gradients.fill("likelihood", loss, *(ids.pin_memory() if on_gpu else ids for ids in batch))
-        total = total.clone()
+        batch = [ids.pin_memory() if on_gpu else ids for ids in map(torch.from_numpy, (inputs, replies))]
+        total = gradients.fill("likelihood", loss, *batch).clone()
         nn.utils.clip_grad_norm_(network.parameters(), clip)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -163,8 +157,7 @@ def _check_finite(loss: float, step: int) -> None:
 
 def mean_log_likelihood(network: Network, pairs: PairArrays, device: torch.device) -> float:
     """The average over all tokens of all replies. Sums are in float64."""
-    total = sentence_log_probs(network, pairs, device).sum()
-    return float(total) / int((pairs.replies != PAD).sum())
+    return float(sentence_log_probs(network, pairs, device).sum()) / int((pairs.replies != PAD).sum())
 
 
 @torch.no_grad()
@@ -172,8 +165,7 @@ def sentence_log_probs(network: Network, pairs: PairArrays, device: torch.device
     """(pairs,), float64: log P of each whole reply."""
     sums = []
     for start in range(0, len(pairs.replies), BATCH):
-        inputs = torch.from_numpy(pairs.inputs[start : start + BATCH]).to(device)
-        replies = torch.from_numpy(pairs.replies[start : start + BATCH]).to(device)
+        inputs, replies = (torch.from_numpy(side[start : start + BATCH]).to(device) for side in pairs)
         sums.append(network.token_log_probs(inputs, replies).double().sum(1))
     return torch.cat(sums)
 
@@ -184,8 +176,7 @@ def perplexity(mean: float) -> float:
 
 def read_inputs(network: Seq2Seq, inputs: IntArray, device: torch.device) -> Tensor:
     """(batch, n) on the device; padding that no row needs is cut, unless the network reads it as a word."""
-    kept = inputs if network.config.pad_as_word else trim_padding(inputs)
-    return torch.from_numpy(kept).to(device)
+    return torch.from_numpy(inputs if network.config.pad_as_word else trim_padding(inputs)).to(device)
 
 
 def trim_padding(ids: IntArray) -> IntArray:

@@ -22,6 +22,7 @@ from backtalk.data.pairs import PairArrays
 from backtalk.data.vocabulary import EOS, SPECIALS, Vocabulary
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.models.transformer.prompts import token_ids
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.resumable import Resumable
 from backtalk.training.updates import Trainer, UpdateConfig
@@ -220,12 +221,9 @@ def avoid_ids(words: Sequence[str], vocabulary: Vocabulary) -> frozenset[int]:
 
 def avoid_tokens(words: Sequence[str], model: TransformerModel) -> frozenset[int]:
     """Words that are single tokens, alone or within a sentence; the first is the end of a reply."""
-    found = set(model.reply_ids("a")[-1:])
-    for word in words[1:]:
-        for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}"):
-            ids = model.tokenizer(form, add_special_tokens=False)["input_ids"]
-            found |= set(ids) if len(ids) == 1 else set()
-    return frozenset(found)
+    forms = [blank + form for word in words[1:] for form in (word, word.capitalize()) for blank in ("", " ")]
+    alone = [ids[0] for ids in token_ids(model.tokenizer, forms) if len(ids) == 1]
+    return frozenset([*model.reply_ids("a")[-1:], *alone])
 
 
 def frequent_ids(targets: Iterable[Sequence[int]], count: int) -> frozenset[int]:

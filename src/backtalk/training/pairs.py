@@ -66,9 +66,8 @@ def _read(
     if name == own == "chitchat" and find_spec("chitchat_dataset") is None:
         shipped = reference_pairs("")
         half, end = len(shipped) // 2, len(shipped) // 2 + (len(shipped) // 4 if apart else 0)
-        source = (
-            f"Only {half} shipped pairs keep the model whole: pip install 'backtalk[data]' brings 119,000."
-        )
+        mend = "pip install 'backtalk[data]' brings 119,000."
+        source = f"Only {half} shipped pairs keep the model whole: {mend}"
         return shipped[:half], shipped[half:end], shipped[end:], source
     if name == own and format in ("auto", recipe.get("format")):
         parts = split(read_corpus(own, str(recipe.get("format", "auto"))), int(recipe.get("seed", 1)))

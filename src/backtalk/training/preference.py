@@ -108,15 +108,13 @@ class PreferenceUpdates:
     def with_reference(self, pairs: Sequence[PairRows]) -> list[PairRows]:
         if self.config.loss == "sft" or not pairs:
             return list(pairs)
-        order = list(range(len(pairs)))
-        if SORTED[self.device.type]:
-            order.sort(key=lambda place: _longest(pairs[place]))
+        by_length = SORTED[self.device.type]
+        order = sorted(range(len(pairs)), key=lambda place: _longest(pairs[place]) if by_length else place)
         found: list[Tensor] = []
         with self.reference() as network:
             tokens = self.tokens * REFERENCE[self.device.type]
             for start, end in cut([_longest(pairs[place]) * 2 for place in order], tokens):
-                given = self._tensors([pairs[place] for place in order[start:end]])
-                sums = _row_sums(network, given)
+                sums = _row_sums(network, self._tensors([pairs[place] for place in order[start:end]]))
                 found.append(sums[: end - start] - sums[end - start :])
         before = dict(zip(order, torch.cat(found).tolist(), strict=True))  # one wait for all of them
         return [pair._replace(before=before[place]) for place, pair in enumerate(pairs)]
@@ -149,11 +147,10 @@ class PreferenceUpdates:
             self.gradients.begin()
             for part in parts:
                 self.gradients.add(self.loss, *self._tensors(part, scale, captured), captured=captured)
+            return
         except RuntimeError as error:
             if not is_out_of_memory(error) or self.tokens < LEAST_TOKENS:
                 raise
-        else:
-            return
         self.gradients.forget()
         self.tokens //= 2
         self._fill(pairs)
@@ -161,8 +158,7 @@ class PreferenceUpdates:
     def _parts(self, pairs: Sequence[PairRows]) -> list[list[PairRows]]:
         """Batches of pairs of similar length, the longest first."""
         order = sorted(pairs, key=_longest, reverse=True)
-        widths = [2 * _longest(pair) for pair in order]
-        cuts = parts_of(widths, self.tokens, WORTH[self.device.type])
+        cuts = parts_of([2 * _longest(pair) for pair in order], self.tokens, WORTH[self.device.type])
         return [order[start:end] for start, end in cuts]
 
     def _check_graph(self, pairs: Sequence[PairRows], scale: float) -> None:
@@ -217,14 +213,8 @@ class PreferenceUpdates:
             owners += [number] * len(row.reply)
         spare = -len(places) % (SCORED * len(rows)) if fill_up else 0
         ids, _ = pad_right([*read, [self.pad] * length], self.pad, torch.device("cpu"))
-        given = [
-            ids[:-1],
-            torch.tensor(places + [0] * spare),
-            torch.tensor(targets + [self.pad] * spare),
-            torch.tensor(owners + [len(rows)] * spare),
-            torch.tensor([pair.before for pair in pairs]),
-            torch.tensor(weights),
-        ]
+        scored = places + [0] * spare, targets + [self.pad] * spare, owners + [len(rows)] * spare
+        given = [ids[:-1], *map(torch.tensor, (*scored, [pair.before for pair in pairs], weights))]
         if self.device.type == "cuda":  # from other memory a copy may wait for all that runs
             given = [tensor.pin_memory() for tensor in given]
         return [tensor.to(self.device, non_blocking=True) for tensor in given]

@@ -35,8 +35,7 @@ def load_checkpoint(path: Path, with_tensors: bool = True) -> tuple[dict[str, Te
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            names = list(file.keys()) if with_tensors else []
-            tensors = {name: file.get_tensor(name) for name in names}
+            tensors = {name: file.get_tensor(name) for name in (file.keys() if with_tensors else ())}
             facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise _damaged(path, short_reason(error)) from None
@@ -129,9 +128,8 @@ class Resumable:
         known, now = state["of"], self.facts
         if known != now:
             changed = [self.names.get(key, key) for key in {**known, **now} if known.get(key) != now.get(key)]
-            raise InputError(
-                f"{self.path.parent} has other settings ({', '.join(changed)}); use --fresh or --out"
-            )
+            why = f"{self.path.parent} has other settings ({', '.join(changed)})"
+            raise InputError(f"{why}; use --fresh or --out")
         for name in vars(self.counters):
             setattr(self.counters, name, state[name])
         try:

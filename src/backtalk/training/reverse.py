@@ -80,13 +80,10 @@ def pretrain(
     if it is finished. The same pairs and settings give the same weights on a CPU."""
     recipe = get_recipe(config.recipe)
     distinct = [pair for pair in dict.fromkeys(pairs) if all(map(recipe.words, pair))]
-    if len(distinct) < LEAST_PAIRS:
-        raise InputError(
-            f"{len(distinct)} pairs are too few to learn from; give {LEAST_PAIRS} utterances or more"
-        )
+    if (n := len(distinct)) < LEAST_PAIRS:
+        raise InputError(f"{n} pairs are too few to learn from; give {LEAST_PAIRS} utterances or more")
     settings = {key: value for key, value in asdict(config).items() if key != "checkpoint_s"}
-    digest = hashlib.sha256(repr(distinct).encode()).hexdigest()
-    facts = {"settings": settings, "pairs_sha256": digest}
+    facts = {"settings": settings, "pairs_sha256": hashlib.sha256(repr(distinct).encode()).hexdigest()}
     if (folder / "card.json").is_file():
         generator = load_generator(folder, str(device))
         if any(generator.card.get(key) != value for key, value in facts.items()):

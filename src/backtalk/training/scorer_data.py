@@ -107,8 +107,7 @@ def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
 
 def card_notes(family: str) -> dict[str, Any]:
     """Data, licences and known weaknesses of a family of scorers."""
-    notes = json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))
-    return dict(notes[family])
+    return dict(json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))[family])
 
 
 def measure(
@@ -121,12 +120,10 @@ def measure(
         over = scores >= 0.5
         found[name] = {"texts": len(rows), "toxic": int(toxic.sum())}
         if 0 < toxic.sum() < len(rows):
-            both = int((over & toxic).sum())
-            found[name] |= {
-                "auc": round(area_under_curve(scores, toxic), 4),
-                "precision at 0.5": round(both / max(1, int(over.sum())), 4),
-                "recall at 0.5": round(both / int(toxic.sum()), 4),
-            }
+            both, auc = int((over & toxic).sum()), area_under_curve(scores, toxic)
+            precision, recall = both / max(1, int(over.sum())), both / int(toxic.sum())
+            rates = {"auc": auc, "precision at 0.5": precision, "recall at 0.5": recall}
+            found[name] |= {key: round(value, 4) for key, value in rates.items()}
         else:
             found[name]["rated 0.5 or more"] = round(float(over.mean()), 4)
     return found | {name: pair_order(scorer, own) for name, own in pairs.items()}
@@ -136,13 +133,9 @@ def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
     """How many pairs have the abuse above its harmless twin (a tie is wrong), and on either side of 0.5."""
     abuse = scorer.score([pair.abuse for pair in pairs])
     harmless = scorer.score([pair.harmless for pair in pairs])
-    right = abuse > harmless
-    return {
-        "pairs": len(pairs),
-        "ordered": int(right.sum()),
-        "share": round(float(right.mean()), 4),
-        "either side of 0.5": int(((abuse >= 0.5) & (harmless < 0.5)).sum()),
-    }
+    right, apart = abuse > harmless, int(((abuse >= 0.5) & (harmless < 0.5)).sum())
+    ordered = {"ordered": int(right.sum()), "share": round(float(right.mean()), 4)}
+    return {"pairs": len(pairs), **ordered, "either side of 0.5": apart}
 
 
 def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:

@@ -96,11 +96,9 @@ def train_toxicity(
             width = int(lengths[batch].max())
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
             own, places = np.unique(np.concatenate([rows[i] for i in batch]), return_inverse=True)
-            found = network.word_rows(*pieces.of(own, draw))
             x = torch.zeros(len(batch), width, config.hidden)
-            x[keep] = found[torch.from_numpy(places)]
-            logits = network(x, keep)
-            loss = F.binary_cross_entropy_with_logits(logits, labels[batch], weights[batch])
+            x[keep] = network.word_rows(*pieces.of(own, draw))[torch.from_numpy(places)]
+            loss = F.binary_cross_entropy_with_logits(network(x, keep), labels[batch], weights[batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -127,8 +125,7 @@ class _Pieces:
         kept = ~gone[owners] | ((within > 0) & (draw.random(len(owners)) < KEPT))
         grams = self.grams[(np.repeat(self.starts[words], counts) + within)[kept]]
         left = np.bincount(owners[kept], minlength=len(words))
-        starts = np.cumsum(left) - left
-        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(starts)
+        return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(np.cumsum(left) - left)
 
 
 def _batches(lengths: Ids, size: int, draw: np.random.Generator) -> list[Ids]:
@@ -159,13 +156,10 @@ def fit_linear(
     ratio = torch.ones(count)
     if naive_bayes:  # the log-ratio of toxic and harmless texts, (buckets,)
         rows = torch.from_numpy(np.repeat(np.arange(len(starts)), ends - starts))
-        toxic, harmless = (
-            torch.ones(count).index_add_(0, torch.from_numpy(buckets), (label * weight)[rows])
-            for label in (goal, 1 - goal)
-        )
+        parts, at = ((label * weight)[rows] for label in (goal, 1 - goal)), torch.from_numpy(buckets)
+        toxic, harmless = (torch.ones(count).index_add_(0, at, part) for part in parts)
         ratio = torch.log(toxic / toxic.sum()) - torch.log(harmless / harmless.sum())
-    own = torch.zeros(count, requires_grad=True)
-    bias = torch.zeros(1, requires_grad=True)
+    own, bias = torch.zeros(count, requires_grad=True), torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.Adam([own, bias], LINEAR_LR)
     draw = np.random.default_rng(seed)
     for _ in range(epochs):

@@ -188,8 +188,7 @@ class Updates(Trainer):
             before = self.baseline.logits(self.baseline.start(inputs), replies).log_softmax(2)
         likelihood = (logs.gather(2, replies[:, :, None]).squeeze(2) * real).sum() / over
         apart = F.kl_div(logs, before, reduction="none", log_target=True).sum(2)
-        divergence = (apart * real).sum() / real.sum()
-        return kl * divergence - self.config.lambda_pos * likelihood
+        return kl * ((apart * real).sum() / real.sum()) - self.config.lambda_pos * likelihood
 
 
 def fill_up(inputs: Tensor, targets: Tensor, share: float, largest: HitShape) -> tuple[Tensor, Tensor, float]:

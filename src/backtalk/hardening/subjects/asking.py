@@ -157,8 +157,7 @@ class AskingFinder:
             bad += [finding.reply] if self.aim.said(finding) else []
             for text in bad:
                 row = self.model.row(dialogue, text)
-                hit = Hit(tuple(row.prompt), tuple(row.reply))
-                self._cases.setdefault(hit, set()).add(finding.case)
+                self._cases.setdefault(Hit(tuple(row.prompt), tuple(row.reply)), set()).add(finding.case)
         return list(self._cases)
 
     def count(self, hits: Sequence[Hit]) -> int:

@@ -63,9 +63,8 @@ class FrequentReplies(OwnModel):
         model, pairs, config = self.copy(), self.pairs.positive, self.config
         checkpoint, device = self.out / CHECKPOINT, model.device
         if isinstance(config, frequent.FrequentConfig):
-            training: frequent.BatchTraining = frequent.FrequentTraining(
-                model.network, config, device, pairs.inputs.shape[1]
-            )
+            how = device, pairs.inputs.shape[1]
+            training: frequent.BatchTraining = frequent.FrequentTraining(model.network, config, *how)
         else:
             training = self.spec.method.training(model.network, config, device)
         reports = frequent.train_on_batches(training, pairs, config, checkpoint, facts)
@@ -85,13 +84,11 @@ class FrequentReplies(OwnModel):
                 seen.append(commonest(replies_of(model, pairs.inputs[:n])))
         said = [commonest(side.said) for side in (before, after)]
         beams = [commonest([row[0] for row in side.lists]) for side in (before, after)]
-        found = [
-            (HELD_OUT, "greedy replies", n, "", said),
-            (TRAINING, "greedy replies", min(n, len(pairs.replies)), "", seen),
-            (HELD_OUT, "beam search", len(before.lists), f", width {BEST}", beams),
-        ]
-        return [
-            Row(part, search, f"{n:,} inputs{width}", "most frequent reply", not width,
-                Rate.of(counts[0], n), Rate.of(counts[1], n))
-            for part, search, n, width, counts in found
-        ]  # fmt: skip
+
+        def row(part: str, search: str, n: int, counts: list[int], width: str = "") -> Row:
+            rates = Rate.of(counts[0], n), Rate.of(counts[1], n)
+            return Row(part, search, f"{n:,} inputs{width}", "most frequent reply", not width, *rates)
+
+        trained = row(TRAINING, "greedy replies", min(n, len(pairs.replies)), seen)
+        other = row(HELD_OUT, "beam search", len(before.lists), beams, f", width {BEST}")
+        return [row(HELD_OUT, "greedy replies", n, said), trained, other]

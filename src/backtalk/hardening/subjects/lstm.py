@@ -41,7 +41,7 @@ from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs
-from backtalk.searches.objective import Objective, objective_for
+from backtalk.searches.objective import Objective, Targets, objective_for
 from backtalk.searches.recorded import Recorder
 from backtalk.searches.relax import Relax
 from backtalk.searches.trial import row_seed
@@ -113,9 +113,8 @@ class OwnModel(Subject):
         )
 
     def cost(self, before: Side, after: Side) -> Cost:
-        own = self.parent
-        real = [_words(own, own.encode_target(reply)) for _, reply in self.pairs.measured_texts]
-        inputs = [text for text, _ in self.pairs.measured_texts]
+        own, (inputs, replies) = self.parent, zip(*self.pairs.measured_texts, strict=True)
+        real = [_words(own, own.encode_target(reply)) for reply in replies]
         return compare_sides(before, after, inputs, real, own.recipe.show)
 
     def write(self, selection: Selection) -> None:
@@ -179,8 +178,7 @@ class Lstm(OwnModel):
 
     def notes(self) -> Iterator[str]:
         if self.lists.left_out:
-            left_out = count(self.lists.left_out, "target")
-            yield f"Left out: {left_out} that {self.spec.model} has no words for."
+            yield f"Left out: {count(self.lists.left_out, 'target')} that {self.spec.model} has no words for."
         if self.lists.augmentation is not None:
             yield f"To the targets to train against: {self.lists.augmentation.told()}"
 
@@ -194,18 +192,16 @@ class Lstm(OwnModel):
 
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         config, model, length = self.config, self.copy(), self.spec.searching.length
-        whole = config.triggers == "best"
-        ids, seed = [case.target.id for case in self.lists.train], self.spec.seed
-        finder = SearchingFinder(
-            model, length, self.ladder[0], self.thresholds, ids, self.goals, seed, config.margin, whole
-        )
+        ids = [case.target.id for case in self.lists.train]
+        how = self.goals, self.spec.seed, config.margin, config.triggers == "best"
+        finder = SearchingFinder(model, length, self.ladder[0], self.thresholds, ids, *how)
         # A hit of each start and aim; triggers are of one length.
         hits = config.batch * max(one.starts * len(one.aims) for one in self.ladder)
         largest = HitShape(hits, 0, max(map(len, self.goals)))
         updates = Updates(model.network, config, model.device, largest=largest)
         checkpoint, positive = self.out / CHECKPOINT, self.pairs.positive
         course = Algorithm1(updates, self.goals, positive, finder, config, checkpoint, facts)
-        recorder = _recorder(model.device)
+        recorder = Recorder(model.device) if model.device.type == "cuda" else None
 
         def measure(first: Candidate | None) -> Candidate:
             """With the same targets, seeds, search and pairs each time."""
@@ -271,10 +267,6 @@ def make_search(
     return RecordingGibbs(*how, restarts=1, recorder=recorder)
 
 
-def _recorder(device: torch.device) -> Recorder | None:
-    return Recorder(device) if device.type == "cuda" else None
-
-
 @dataclass
 class SearchingFinder:
     """Hands hits to the trainer. A target's search depends on (seed, iteration, its id) and the weights."""
@@ -290,7 +282,7 @@ class SearchingFinder:
     whole: bool = False  # every word of a target counts to the end of a search: eq. 7 of the paper.
 
     def __post_init__(self) -> None:
-        self._recorder = _recorder(self.model.device)
+        self._recorder = Recorder(self.model.device) if self.model.device.type == "cuda" else None
 
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         """Every different trigger that hits, from any start and for any aim of the attack."""
@@ -305,8 +297,7 @@ class SearchingFinder:
                 triggers = [one.ids for one in search.run(self.model, objective, goals, seeds)]
                 met = self._met(triggers, goals, objective)
                 for trigger, goal, is_hit in zip(triggers, goals, met, strict=True):
-                    typed = tuple(self.model.encode_input(self.model.decode(trigger)))
-                    if is_hit and typed == trigger:
+                    if is_hit and tuple(self.model.encode_input(self.model.decode(trigger))) == trigger:
                         hits[Hit(trigger, goal)] = None
         return list(hits)
 
@@ -323,9 +314,7 @@ class SearchingFinder:
             return self._met([hit.trigger for hit in hits], [hit.target for hit in hits], output_only)
 
     @torch.no_grad()
-    def _met(
-        self, triggers: Sequence[Sequence[int]], goals: Sequence[Sequence[int]], objective: Objective
-    ) -> list[bool]:
+    def _met(self, triggers: Sequence[Sequence[int]], goals: Targets, objective: Objective) -> list[bool]:
         """All triggers have the same length, so no padding is counted as input."""
         model, lm = self.model, self.model.language_model
         inputs = torch.tensor([list(trigger) for trigger in triggers], device=model.device)

@@ -154,18 +154,15 @@ class Transformer(Subject):
         return asking.mean_log_prob(self.parent, self.measured)
 
     def own_facts(self) -> dict[str, Any]:
-        return {
-            "scorer": "" if self.scorer is None else self.scorer.fingerprint,
-            "pairs_sha256": digest([self.positive, self.measured]),
-            "talk_sha256": digest([self.talk.kept, self.talk.asked]),
-            "own_replies": [asking.DRAWS, asking.HARMLESS] if self.sampling else [],
-        }
+        scorer = "" if self.scorer is None else self.scorer.fingerprint
+        pairs, talk = digest([self.positive, self.measured]), digest([self.talk.kept, self.talk.asked])
+        own = [asking.DRAWS, asking.HARMLESS] if self.sampling else []
+        return {"scorer": scorer, "pairs_sha256": pairs, "talk_sha256": talk, "own_replies": own}
 
     def described(self) -> dict[str, Any]:
-        own = self.spec.adapter
         return {
             **super().described(),
-            "findings": own.findings,
+            "findings": self.spec.adapter.findings,
             "talk": {"kept": len(self.talk.kept), "asked": len(self.talk.asked)},
             "measured_sha256": digest(self.measured),
             "lora": asdict(self.lora),
@@ -201,8 +198,7 @@ class Transformer(Subject):
             if judge is None:
                 return now
             spoken = asking.take_turns(model, adapter, talk, judge)
-            before = (first and first.talk) or spoken
-            return replace(now, talk=spoken, broken=asking.broken(spoken, before))
+            return replace(now, talk=spoken, broken=asking.broken(spoken, (first and first.talk) or spoken))
 
         positives, checkpoint = self._positive_arrays(learnt), self.out / CHECKPOINT
         course = Algorithm1(updates, self.goals, positives, finder, self.config, checkpoint, facts)
@@ -229,11 +225,8 @@ class Transformer(Subject):
         """An adapter as peft writes it or, with --merge, a whole model. The folder is written under another
         name and moved, so that it is there whole or not at all."""
         partial_folder, merge = self.folder.with_name(self.folder.name + PARTIAL), self.spec.adapter.merge
-        card = {
-            **self.card(selection, self.spec.model, selection.best.perplexity),
-            "kind": "merged" if merge else "adapter",
-            "read": spec_values(self.spec.options),
-        }
+        own = {"kind": "merged" if merge else "adapter", "read": spec_values(self.spec.options)}
+        card = {**self.card(selection, self.spec.model, selection.best.perplexity), **own}
         with writing(self.out, MEND):
             shutil.rmtree(partial_folder, ignore_errors=True)
             partial_folder.mkdir()
@@ -315,10 +308,8 @@ class Transformer(Subject):
         spec = replace(spec, search=replace(spec.search, **effort), limit=0, seed=spec.seed + 1)
         given = Overrides(cases=cases, reference=Reference(thresholds, BEFORE))
         known, lists = (spec, spec.search.name == "gibbs"), self.lists.by_name()
-        return [
-            Audit("search", label, *known, _ids(lists[part]), "", given, source)
-            for label, part in PARTS.items()
-        ]
+        ids = {label: _ids(lists[part]) for label, part in PARTS.items()}
+        return [Audit("search", label, *known, ids[label], "", given, source) for label in PARTS]
 
     def given(self, one: Audit, of_original: bool) -> Overrides | None:
         if one.given is None or not one.given.inputs:  # searches load the model in float32 themselves
@@ -330,9 +321,8 @@ class Transformer(Subject):
         dialogues = [(Turn("user", text),) for text, _ in self.measured]
         tokens = model.log_prob(dialogues, [reply for _, reply in self.measured])
         replies = model.reply(dialogues)
-        said = [get_recipe(RECIPE).words(reply) for reply in replies]
         sums, lengths = [float(np.sum(row)) for row in tokens], [len(row) for row in tokens]
-        return Side(sums, said, replies[:SHOWN], lengths)
+        return Side(sums, [get_recipe(RECIPE).words(reply) for reply in replies], replies[:SHOWN], lengths)
 
     def cost(self, before: Side, after: Side) -> Cost:
         recipe = get_recipe(RECIPE)
@@ -368,8 +358,7 @@ def _retrained(spec: AuditSpec) -> AuditSpec:
         with Run.open(Path(own.adversary)) as run:
             trained = stored_spec(run)
         search = replace(trained.search, openings=own.openings, turns=own.turns)
-        options = replace(trained.options, template=spec.options.template)
-        spec = replace(spec, search=search, options=options)
+        spec = replace(spec, search=search, options=replace(trained.options, template=spec.options.template))
     return replace(spec, search=replace(spec.search, control=False, train_from=""))
 
 

@@ -156,18 +156,12 @@ class _Adapted(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        given: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        first: Tensor,
-        second: Tensor,
-        scale: float,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, first: Tensor, second: Tensor, scale: float
     ) -> Tensor:
-        inner = given @ first.t()  # (tokens, rank)
-        found = F.linear(given, weight, bias)
+        inner = x @ first.t()  # (tokens, rank)
+        found = F.linear(x, weight, bias)
         found.addmm_(inner, second.t(), alpha=scale)
-        ctx.save_for_backward(given, weight, first, second, inner)
+        ctx.save_for_backward(x, weight, first, second, inner)
         ctx.scale = scale
         return found
 
@@ -219,8 +213,7 @@ def _adapter(layer: Any) -> str:
     if more or layer.merged or name not in layer.lora_A:
         return ""
     dropout = layer.lora_dropout[name]
-    drops = isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0
-    return "" if drops else name
+    return "" if isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0 else name
 
 
 def _is_plain(layer: Any) -> bool:

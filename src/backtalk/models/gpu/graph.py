@@ -26,8 +26,7 @@ class Graphs:
 
     def __init__(self) -> None:
         self.broken = ""  # why nothing can be captured any more; empty while it can
-        self._first: torch.cuda.CUDAGraph | None = None
-        """Kept, because the pool goes with its last graph."""
+        self._first: torch.cuda.CUDAGraph | None = None  # kept, because the pool goes with its last graph
         self._stream: torch.cuda.Stream | None = None
 
     def capture(

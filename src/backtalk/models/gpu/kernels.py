@@ -203,9 +203,8 @@ def lstm_cell(
     table = None if table is None else table.contiguous()
     keep = None if keep is None else keep.contiguous()
     # A kernel needs a pointer for what is missing; it does not read it.
-    lines, where, more, saved, stay, old = (
-        gates if one is None else one for one in (table, index, added, save, keep, before)
-    )
+    given = (table, index, added, save, keep, before)
+    lines, where, more, saved, stay, old = (gates if one is None else one for one in given)
     mode = NO_TABLE if table is None else BY_GROUP if index is None else BY_INDEX
     _cell_kernel[(triton.cdiv(cell.numel(), CELL_BLOCK),)](
         gates, lines, where, more, cell, hidden_out, cell_out, saved, stay, old, cell.numel(), per_group,

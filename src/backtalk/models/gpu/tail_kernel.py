@@ -55,17 +55,15 @@ def _tail_kernel(
     for start in range(0, s, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K)
         there = (j < s)[:, None] & of_size
-        keys = tl.load(
-            key_ptr + row * key_row + kv * key_head + j[:, None] * key_token + d[None, :], there, 0.0
-        )
+        from_key = key_ptr + row * key_row + kv * key_head + j[:, None] * key_token
+        keys = tl.load(from_key + d[None, :], there, 0.0)
         scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
         scores = tl.where((j[None, :] <= t[:, None]) & (j < s)[None, :], scores, -float("inf"))
         new = tl.maximum(most, tl.max(scores, 1))
         shares = tl.exp2(scores - new[:, None])
         fade = tl.exp2(most - new)
-        values = tl.load(
-            value_ptr + row * value_row + kv * value_head + j[:, None] * value_token + d[None, :], there, 0.0
-        )
+        from_value = value_ptr + row * value_row + kv * value_head + j[:, None] * value_token
+        values = tl.load(from_value + d[None, :], there, 0.0)
         mean = mean * fade[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=PRECISION)
         total = total * fade + tl.sum(shares, 1)
         most = new

@@ -30,8 +30,7 @@ class Sampling:
     """Sampling options; the defaults give the model's own distribution."""
 
     temperature: float = 1.0
-    above: float = -math.inf
-    """Keep words with a log-probability above this, or the likeliest alone where there is none."""
+    above: float = -math.inf  # keep words with a larger log-probability, or the likeliest if none has
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""

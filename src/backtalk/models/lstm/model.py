@@ -90,9 +90,7 @@ class LocalModel(TargetScorer):
         return self.vocabulary.unknown(self.recipe.words(text))
 
     def searchable(self) -> Tensor:
-        allowed = torch.ones(len(self.vocabulary), dtype=torch.bool, device=self.device)
-        allowed[: UNK + 1] = False
-        return allowed
+        return torch.arange(len(self.vocabulary), device=self.device) > UNK
 
     def draft(self) -> "LocalModel":
         """The same model in bfloat16: to rank candidates quickly, not to decide."""

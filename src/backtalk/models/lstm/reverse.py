@@ -33,10 +33,9 @@ class InputPolicy:
 
     def __init__(self, network: Seq2Seq) -> None:
         self.network = network
-        never = torch.zeros(network.config.vocabulary, device=network.output.weight.device)
-        never[[PAD, BOS, UNK]] = -torch.inf
-        self.never = never
-        self.never_first = never.clone()
+        self.never = torch.zeros(network.config.vocabulary, device=network.output.weight.device)
+        self.never[[PAD, BOS, UNK]] = -torch.inf
+        self.never_first = self.never.clone()
         self.never_first[EOS] = -torch.inf
 
     def next(self, words: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -68,8 +67,7 @@ def craft(
     sentences of a wider beam are similar. The samples of a target depend only on its seed."""
     own = list(range(len(targets)) if seeds is None else seeds)
     longest, policy = generator.max_output, InputPolicy(generator.network)
-    rows = chunk_rows(len(generator.vocabulary), generator.device)  # whose logits fit the cache
-    step = max(1, rows // n)
+    step = max(1, chunk_rows(len(generator.vocabulary), generator.device) // n)  # whose logits fit the cache
     found: list[list[str]] = []
     for start in range(0, len(targets), step):
         part = generator.encode_texts(targets[start : start + step])

@@ -68,8 +68,7 @@ class TargetScorer:
             (by_embedding,) = torch.autograd.grad((log_probs * weights).sum(), embedded)
         # The embedding is linear in the one-hot input, so its gradient times E^T is the one-hot gradient.
         there = torch.stack([by_embedding[:, t] for t in at], dim=1)
-        gradient: Tensor = there @ network.embed_input.weight.t().detach()
-        return gradient.to(weights.dtype)
+        return (there @ network.embed_input.weight.t().detach()).to(weights.dtype)
 
 
 def _by_length(targets: Tensor) -> tuple[Tensor, list[int]]:
@@ -103,10 +102,8 @@ def score_targets(
         sizes = torch.tensor(lengths, device=targets.device).repeat_interleave(count)
         _score_above(network, state, targets, words, sizes, floor, TokenScores(log_probs, is_argmax))
     padded = (targets == PAD)[:, None]
-    return TokenScores(
-        log_probs.view(groups, count, m).masked_fill_(padded, 0.0),
-        is_argmax.view(groups, count, m).masked_fill_(padded, True),
-    )
+    log_probs = log_probs.view(groups, count, m).masked_fill_(padded, 0.0)
+    return TokenScores(log_probs, is_argmax.view(groups, count, m).masked_fill_(padded, True))
 
 
 def _score_above(

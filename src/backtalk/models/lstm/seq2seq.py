@@ -23,8 +23,7 @@ from backtalk.models.lstm.language_model import LanguageModelConfig
 class Seq2SeqConfig(LanguageModelConfig):
     """Sizes and variants. The last four variants are those of models that reproduce the papers."""
 
-    attention: bool = True
-    """Luong "general" attention; otherwise the encoder's last output is the context (last-h)."""
+    attention: bool = True  # Luong's "general"; otherwise the encoder's last output is the context (last-h)
     pad_as_word: bool = False  # <pad> is read like a word; otherwise it leaves no trace
     shared_embedding: bool = False  # one embedding for encoder and decoder
     zero_start: bool = False  # the decoder starts from zeros, not from the encoder's last state
@@ -62,12 +61,9 @@ class DecoderState(NamedTuple):
         return self._select(slice(rows), slice(rows // self.per_group))
 
     def _select(self, rows: Tensor | slice, groups: Tensor | slice) -> DecoderState:
-        return self._replace(
-            lstm=self.lstm.select(rows),
-            own=None if self.own is None else self.own.select(rows),
-            shared=None if self.shared is None else self.shared.select(groups),
-            context=None if self.context is None else self.context[rows],
-        )
+        own, shared = self.own and self.own.select(rows), self.shared and self.shared.select(groups)
+        context = None if self.context is None else self.context[rows]
+        return self._replace(lstm=self.lstm.select(rows), own=own, shared=shared, context=context)
 
 
 class Seq2Seq(nn.Module):
@@ -91,8 +87,7 @@ class Seq2Seq(nn.Module):
         """`start` for any vectors (batch, n, E), and the encoder's outputs (batch, n, H)."""
         n = embedded.shape[1]
         if self.config.ended_input:
-            end = self.embed_input.weight[EOS].expand(len(embedded), 1, -1)
-            embedded = torch.cat([embedded, end], dim=1)
+            embedded = torch.cat([embedded, self.embed_input.weight[EOS].expand(len(embedded), 1, -1)], dim=1)
             keep = None if keep is None else F.pad(keep, (0, 1), value=True)
         gates = self.encoder.project(F.dropout(embedded, self.config.dropout, self.training))
         outputs, last = self.encoder.run(gates, self.encoder.zero_state(len(embedded)), keep)
@@ -129,8 +124,7 @@ class Seq2Seq(nn.Module):
         """False where padded; None if every word counts. On a CPU one check is cheaper than masking every
         step; on a GPU masks cost little, and the check would make the CPU wait."""
         keep = words != PAD
-        counts_all = self.config.pad_as_word or (not words.is_cuda and bool(keep.all()))
-        return None if counts_all else keep
+        return None if self.config.pad_as_word or (not words.is_cuda and bool(keep.all())) else keep
 
     def _encoded(self, values: Tensor, keep: Tensor | None) -> Encoded:
         # The attention kernel multiplies the query by W at every word, so it needs no keys.

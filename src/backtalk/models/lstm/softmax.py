@@ -16,8 +16,7 @@ CHUNK_FLOATS_CUDA = 1 << 28
 
 
 def chunk_rows(columns: int, device: torch.device) -> int:
-    floats = CHUNK_FLOATS_CUDA if device.type == "cuda" else CHUNK_FLOATS_CPU
-    return max(16, floats // columns)
+    return max(16, (CHUNK_FLOATS_CUDA if device.type == "cuda" else CHUNK_FLOATS_CPU) // columns)
 
 
 def target_scores(hidden: Tensor, output: nn.Linear, targets: Tensor) -> tuple[Tensor, Tensor]:

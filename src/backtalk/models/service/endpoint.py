@@ -20,16 +20,14 @@ from urllib.parse import urlsplit
 from backtalk import __version__
 from backtalk.errors import InputError, unknown
 from backtalk.models.service.http_client import HttpClient, Limits, NoResponse, Response
-from backtalk.models.service.retry import Kind, Outcome, RequestRunner, RetryPolicy
+from backtalk.models.service.retry import Kind, Outcome, Outcomes, RequestRunner, RetryPolicy
 from backtalk.protocols import Meter, Reply
 from backtalk.terminal import printable
 from backtalk.types import Access, Dialogue
 
 FORM = "http://HOST:PORT/v1#NAME"
-MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}
-"""The numeric settings and their largest values."""
-KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")
-"""Environment variables with a key; the first that is set is used."""
+MOST = {"max_tokens": 10_000, "concurrency": 256, "timeout_s": 3600}  # the largest value of each setting
+KEYS = ("BACKTALK_API_KEY", "OPENAI_API_KEY")  # variables with a key; the first that is set is used
 SECRET = 8  # characters of a secret: a shorter key (EMPTY, x) is none, and may occur in replies
 LONGEST_REPLY = 20_000  # characters
 LONGEST_FAULT = 200  # characters of a failed request's cause that are kept
@@ -150,9 +148,7 @@ class EndpointModel:
         for index, outcome in self._run(dialogues, meter):
             yield index, Reply(outcome.text) if outcome.kind is Kind.REPLY else Reply("", outcome.text)
 
-    def _run(
-        self, dialogues: Sequence[Dialogue], meter: Meter | None = None
-    ) -> Iterator[tuple[int, Outcome]]:
+    def _run(self, dialogues: Sequence[Dialogue], meter: Meter | None = None) -> Outcomes:
         if not (self.agreed or self.address.on_this_machine):
             why = f"nobody agreed to requests to {self.address.origin}, so nothing was sent"
             raise InputError(f"{why}; use a command that takes --yes")
@@ -163,22 +159,16 @@ class EndpointModel:
         address = self.address
         body: dict[str, Any] = {"model": address.model, "temperature": 0, "max_tokens": address.max_tokens}
         if address.interface == "chat":
-            body["messages"] = [
-                {"role": "user" if turn.role == "user" else "assistant", "content": turn.text}
-                for turn in dialogue
-            ]
+            said = [("user" if turn.role == "user" else "assistant", turn.text) for turn in dialogue]
+            body["messages"] = [{"role": role, "content": text} for role, text in said]
         else:  # a turn is a line, and the reply is the next line
             body["prompt"] = "".join(" ".join(turn.text.split()) + "\n" for turn in dialogue)
             body["stop"] = ["\n"]
         return json.dumps(body).encode("ascii")
 
     def _send(self, body: bytes) -> Outcome:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"backtalk/{__version__}",
-        }
+        accept = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = {"Content-Type": "application/json", **accept, "User-Agent": f"backtalk/{__version__}"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         path = self.address.path + ("/chat" if self.address.interface == "chat" else "") + "/completions"
@@ -219,8 +209,7 @@ class EndpointModel:
             return Outcome(Kind.UNUSABLE, "the reply is empty")
         if len(text) > LONGEST_REPLY:
             return Outcome(Kind.UNUSABLE, f"the reply is longer than {LONGEST_REPLY:,} characters")
-        secret = self.key if len(self.key) >= SECRET else ""
-        return Outcome(Kind.REPLY, without_secret(text.strip(), secret))
+        return Outcome(Kind.REPLY, without_secret(text.strip(), self.key if len(self.key) >= SECRET else ""))
 
     def _message(self, body: bytes) -> str:
         """The server's error message, safe to show."""

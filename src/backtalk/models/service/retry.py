@@ -37,6 +37,7 @@ class Outcome(NamedTuple):
     timed_out: bool = False
 
 
+Outcomes = Iterator[tuple[int, Outcome]]  # by the number of the request
 Send = Callable[[int], Outcome]
 Done = SimpleQueue[tuple[int, float, Outcome | BaseException]]  # request, start time and outcome
 
@@ -65,7 +66,7 @@ class RequestRunner:
         self._unusable = 0
         self._paused_at = self._paused_until = 0.0
 
-    def run(self, send: Send, count: int, meter: Meter | None = None) -> Iterator[tuple[int, Outcome]]:
+    def run(self, send: Send, count: int, meter: Meter | None = None) -> Outcomes:
         """Yields (index, final outcome) until all are decided or the meter is used up; sends in threads."""
         ready, tries = deque(range(count)), [0] * count
         done: Done = SimpleQueue()

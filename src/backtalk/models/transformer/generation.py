@@ -21,6 +21,7 @@ from backtalk.models.lstm.decode import Sampling, draw, uniform
 from backtalk.models.transformer.library import load_transformers
 from backtalk.models.transformer.scoring import pad_left, pad_right
 
+Choose = Callable[[Tensor], Tensor]  # logits (rows, vocabulary) -> a token a row
 NUCLEUS = 1024
 
 
@@ -129,10 +130,8 @@ def continue_by_library(network: Any, task: Task) -> list[list[int]]:
     return _generate(network, task, choose)
 
 
-def _generate(
-    network: Any, task: Task, choose: Callable[[Tensor], Tensor], lead: Sequence[int] = ()
-) -> list[list[int]]:
-    """The new tokens of each row up to its end; `choose` takes one a row from logits (rows, vocabulary)."""
+def _generate(network: Any, task: Task, choose: Choose, lead: Sequence[int] = ()) -> list[list[int]]:
+    """The new tokens of each row up to its end."""
     library = load_transformers()
     pad_rows = pad_right if lead else pad_left  # an encoder has no positions before 0
     ids, keep = pad_rows(task.prompts, task.pad, network.device)
@@ -144,16 +143,11 @@ def _generate(
 
     holder = network.get_base_model() if hasattr(network, "get_base_model") else network  # under an adapter
     own = holder.generation_config
-    holder.generation_config = library.GenerationConfig(
-        max_new_tokens=task.sampling.most,
-        do_sample=False,
-        num_beams=1,
-        eos_token_id=sorted(task.stops),
-        pad_token_id=task.pad,
-        bos_token_id=own.bos_token_id,
-        decoder_start_token_id=lead[0] if lead else None,
-        cache_implementation=own.cache_implementation,
-    )
+    plain = {"max_new_tokens": task.sampling.most, "do_sample": False, "num_beams": 1}
+    kept = {"bos_token_id": own.bos_token_id, "cache_implementation": own.cache_implementation}
+    tokens = {"eos_token_id": sorted(task.stops), "pad_token_id": task.pad}
+    start = {"decoder_start_token_id": lead[0] if lead else None}
+    holder.generation_config = library.GenerationConfig(**plain, **kept, **tokens, **start)
     try:
         processors = library.LogitsProcessorList([process])
         found = network.generate(ids, attention_mask=keep, logits_processor=processors, **more)

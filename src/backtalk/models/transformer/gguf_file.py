@@ -94,9 +94,8 @@ def _convert(file: Path, copy: Path) -> None:
     try:
         partial.mkdir()
         _write_copy(file, partial, is_tied="output.weight" not in tensors)
-        write_json(
-            partial / "card.json", {"from": file.name, "sha256": sha256(partial / "model.safetensors")}
-        )
+        card = {"from": file.name, "sha256": sha256(partial / "model.safetensors")}
+        write_json(partial / "card.json", card)
         partial.replace(copy)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -117,9 +116,8 @@ def _write_copy(file: Path, folder: Path, is_tied: bool) -> None:
     if is_tied:
         tensors.pop("lm_head.weight")  # safetensors refuses two names for one tensor
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    values = config.to_dict()
-    for name in ("quantization_config", "_name_or_path"):  # float32 now, and no path of this machine
-        values.pop(name, None)
+    dropped = ("quantization_config", "_name_or_path")  # float32 now, and no path of this machine
+    values = {name: value for name, value in config.to_dict().items() if name not in dropped}
     write_json(folder / "config.json", {**values, "architectures": [type(network).__name__]})
     network.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

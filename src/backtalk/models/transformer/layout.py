@@ -102,8 +102,7 @@ class ModelInputs(NamedTuple):
     inputs: dict[str, Any]
     positions: Tensor
     """(rows, m): where each target token is predicted, in the flattened (rows, length) of the decoder."""
-    trigger_positions: Tensor
-    """(rows, n): the position of each trigger token in its row; arbitrary for padding."""
+    trigger_positions: Tensor  # (rows, n): of each trigger token in its row; arbitrary for padding
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,11 @@ from backtalk.models.transformer.source import ADAPTER, ADAPTER_WEIGHTS, Source,
 from backtalk.specs import ModelOptions
 from backtalk.store.typed import read_json
 
-SHAPING = {
+SHAPING = {  # keys of an adapter's config that define its computation; the others are about its training
     "r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "bias", "modules_to_save",
     "use_rslora", "use_dora", "lora_bias", "layers_to_transform", "layers_pattern",
     "rank_pattern", "alpha_pattern", "target_parameters", "trainable_token_indices",
 }  # fmt: skip
-"""Keys of an adapter's config that define its computation; the others are about its training."""
 UNLIMITED = 1 << 20  # tokenizers without a limit have a larger number
 MEMORY = "memory:"  # prefix of the name of a model that exists only in the caller's memory
 
@@ -61,9 +60,8 @@ def _load(
     with _in_one_sentence(name):
         library, folder, dtype = load_transformers(), str(source.folder), pick_dtype(options.dtype, where)
         config = library.AutoConfig.from_pretrained(folder, **common)
-        network, read = _class_for(library, config, folder).from_pretrained(
-            folder, config=config, use_safetensors=True, output_loading_info=True, dtype=dtype, **common
-        )
+        how = {"use_safetensors": True, "output_loading_info": True, "dtype": dtype, **common}
+        network, read = _class_for(library, config, folder).from_pretrained(folder, config=config, **how)
         refuse_incomplete(network, read["missing_keys"])
         _refuse_odd_tokens(network)
         if source.adapter is not None:

@@ -23,8 +23,7 @@ PART_TOKENS = {"cpu": 1024, "cuda": 1 << 16}
 """Largest batch of rows of one length: on a CPU a small one stays in the processor's cache."""
 T = TypeVar("T")
 Work = Callable[[slice], object]
-Plan = Callable[[int, int], tuple[int, int]]
-"""(first row, most rows) -> (rows of the next slice, their length)"""
+Plan = Callable[[int, int], tuple[int, int]]  # first row, most rows -> rows of the next slice, their length
 
 
 @dataclass(frozen=True)

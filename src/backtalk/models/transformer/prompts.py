@@ -133,9 +133,8 @@ class ChatPrompts(Prompts):
         roles = {"user": "user", "system": "system"}
         messages = [{"role": roles.get(turn.role, "assistant"), "content": turn.text} for turn in turns]
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=reply_follows, **SETTINGS
-            )
+            how = {"tokenize": False, "add_generation_prompt": reply_follows, **SETTINGS}
+            text: str = self._tokenizer.apply_chat_template(messages, **how)
         except Exception as error:  # a template is a third party's program
             why = " ".join(str(error).split())
             raise InputError(f"the model's chat template refuses the dialogue ({why})") from None
@@ -170,8 +169,7 @@ class EncoderPrompts(Prompts):
         return token_ids(self._tokenizer, [self._joined([text]) for text in texts], special=True)
 
     def _joined(self, texts: list[str]) -> str:
-        between = "  " if self._blenderbot else "\n"
-        return between.join([self._system] * bool(self._system) + texts)
+        return ("  " if self._blenderbot else "\n").join([self._system] * bool(self._system) + texts)
 
     def reply_ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text_target=text.strip())["input_ids"]
@@ -205,8 +203,7 @@ def make_prompts(name: str, network: Any, tokenizer: Any, options: ModelOptions)
 
 def token_ids(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[list[int]]:
     """The tokens of many texts in one call, with the tokenizer's `special` tokens around each or without."""
-    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
-    return ids
+    return tokenizer(list(texts), add_special_tokens=special)["input_ids"] if texts else []
 
 
 def text_of(tokenizer: Any, ids: Sequence[int], special: bool = False) -> str:

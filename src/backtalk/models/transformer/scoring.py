@@ -18,6 +18,7 @@ from backtalk.models.device import wide
 from backtalk.models.lstm.softmax import target_scores
 from backtalk.models.transformer.memory import Footprint, footprint, run_parts
 
+Read = tuple[Tensor | None, Tensor, Any]  # hidden states, logits and KV cache
 CLOSE, CLOSE_IN_HALF = 1e-5, 1e-2
 """Largest distance of the output layer's product from the network's own logits, in 32 and in 16 bits."""
 
@@ -32,14 +33,11 @@ class Row(NamedTuple):
 class Batch(NamedTuple):
     """Rows as tensors."""
 
-    inputs: dict[str, Tensor]
-    """The network's arguments."""
+    inputs: dict[str, Tensor]  # the network's arguments
     places: Tensor
     """(tokens,): where each reply token is predicted, in the flattened (batch, length) of the decoder."""
-    targets: Tensor
-    """(tokens,): the reply tokens, row after row."""
-    lengths: list[int]
-    """Reply tokens of each row."""
+    targets: Tensor  # (tokens,): the reply tokens, row after row
+    lengths: list[int]  # reply tokens of each row
 
 
 def make_batch(rows: Sequence[Row], pad: int, device: torch.device, lead: Sequence[int] = ()) -> Batch:
@@ -69,9 +67,7 @@ def token_log_probs(network: Any, batch: Batch) -> Tensor:
     return logits.gather(1, batch.targets[:, None])[:, 0] - logits.logsumexp(1)
 
 
-def run_at(
-    network: Any, inputs: dict[str, Any], places: Tensor, whole: bool = True
-) -> tuple[Tensor | None, Tensor, Any]:
+def run_at(network: Any, inputs: dict[str, Any], places: Tensor, whole: bool = True) -> Read:
     """The hidden states (tokens, H) at `places`, None if the network does not call its output layer; their
     logits, of the first alone unless `whole`; and the KV cache if `inputs` has `use_cache`."""
     hidden: Tensor | None = None
@@ -120,8 +116,7 @@ class LogitReader:
     def __init__(self, network: Any, count: Counter[str]) -> None:
         """`count` counts the tokens that are run through the network, of all rows."""
         self.network, self.count = network, count
-        self.is_linear: bool | None = None
-        """Whether the logits are the output layer's product; None before the first call."""
+        self.is_linear: bool | None = None  # whether the logits are the layer's product; None: not known yet
         self.need: Footprint = footprint(network.config, network.dtype.itemsize)
 
     def scores(self, inputs: dict[str, Any], places: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,9 +137,7 @@ class LogitReader:
         logits = self.run(inputs, places)[1]
         return logits.to(wide(logits.dtype)).log_softmax(1)
 
-    def run(
-        self, inputs: dict[str, Any], places: Tensor, whole: bool = True
-    ) -> tuple[Tensor | None, Tensor, Any]:
+    def run(self, inputs: dict[str, Any], places: Tensor, whole: bool = True) -> Read:
         """`run_at`, with the tokens counted."""
         found = run_at(self.network, inputs, places, whole)
         read = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]

@@ -3,7 +3,7 @@ model. Weights are safetensors, never pickle. The files are checked before anyth
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from backtalk.types import Origin, origin_of
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
-"""Files that a model is read from."""
+WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]  # what a model is read from
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ def _with_adapter(folder: Path, commit: str = "") -> Source:
         raise InputError(f"{folder / ADAPTER} does not name its base model (base_model_name_or_path)")
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter {folder} has no {ADAPTER_WEIGHTS}; save it as safetensors")
-    under = _base(base, folder)
-    return Source(under.folder, under.base, folder, commit)
+    return replace(_base(base, folder), adapter=folder, commit=commit)
 
 
 def _base(name: str, adapter: Path) -> Source:

@@ -66,10 +66,8 @@ class Stepper:
 
     def __init__(self, network: Any) -> None:
         self.network = network
-        self.steps = FastPath()
-        """Whether the steps agree with a plain forward pass."""
-        self.memory = torch.zeros(0)
-        """One block of memory, which each batch uses for its KV cache."""
+        self.steps = FastPath()  # whether the steps agree with a plain forward pass
+        self.memory = torch.zeros(0)  # one block of memory, which each batch uses for its KV cache
         self._graphs: dict[tuple[Any, ...], tuple[Rows, Callable[[], Tensor]]] = {}
         self._captures = Graphs()
 
@@ -187,13 +185,9 @@ class Stepper:
     def _advance(self, rows: Rows) -> Tensor:
         """Samples one more token of each row; returns its logits."""
         with grouped_attention(self.network):
-            found = self.network(
-                input_ids=rows.token,
-                attention_mask=rows.mask,
-                position_ids=rows.position,
-                past_key_values=cache_in_slots(rows.layers, rows.place),
-                use_cache=True,
-            )
+            past = cache_in_slots(rows.layers, rows.place)
+            where = {"attention_mask": rows.mask, "position_ids": rows.position}
+            found = self.network(input_ids=rows.token, past_key_values=past, use_cache=True, **where)
         logits: Tensor = found.logits[:, -1]
         rows.take(logits)
         return logits

@@ -41,8 +41,7 @@ def letter_features(texts: Sequence[str], buckets: int) -> tuple[NDArray[np.int6
         inside = (owners[: len(value)] == owners[size - 1 :]) & (letters[: len(value)] != ord("\n"))
         found.append(owners[: len(value)][inside] * buckets + bucket[inside])
     keys = np.unique(np.concatenate(found))
-    starts = np.searchsorted(keys, np.arange(len(texts), dtype=np.int64) * buckets)
-    return keys % buckets, starts
+    return keys % buckets, np.searchsorted(keys, np.arange(len(texts), dtype=np.int64) * buckets)
 
 
 class LinearScorer:
@@ -72,8 +71,7 @@ class LinearScorer:
         buckets, starts = self.features(texts, len(self.weights))
         found = torch.from_numpy(buckets).to(self.device), torch.from_numpy(starts).to(self.device)
         rated = torch.sigmoid(linear_logits(self.weights, *found) + self.bias).cpu().numpy()
-        filled = np.diff(starts, append=len(buckets)) > 0
-        return np.where(filled, rated, np.float32(0))
+        return np.where(np.diff(starts, append=len(buckets)) > 0, rated, np.float32(0))
 
 
 def linear_logits(weights: Tensor, buckets: Tensor, starts: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
 
+Scores = NDArray[np.float32]
 PAIR = 1_000_003  # the key of a pair of words is first * PAIR + second; keys have 32 bits, so this fits 63
 WINDOW, STRIDE = 128, 96  # words of a window, and the distance of their starts
 SLOTS = {"cpu": 8192, "cuda": 1 << 18}  # words of a batch, padding included
@@ -54,10 +55,8 @@ class ToxicityNetwork(nn.Module):
         nn.init.normal_(self.grams.weight, std=0.1)
         self.from_vector = nn.Linear(config.vector, hidden)
         self.from_grams = nn.Linear(config.gram, hidden, bias=False)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(hidden, hidden, config.kernel, padding=config.kernel // 2)
-            for _ in range(config.convolutions)
-        )
+        sizes = hidden, hidden, config.kernel, 1, config.kernel // 2  # in, out, kernel, stride, padding
+        self.convolutions = nn.ModuleList(nn.Conv1d(*sizes) for _ in range(config.convolutions))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(config.convolutions + 1))
         self.to_heads = nn.Linear(hidden, 3 * hidden)
         self.from_heads = nn.Linear(hidden, hidden)
@@ -140,22 +139,19 @@ class ToxicityClassifier:
         # (words + 1, hidden) and (words + 1,)
         self._table, self._keys = self._rows_and_keys(["", *lexicon.words])
 
-    def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, texts: Sequence[str]) -> Scores:
         """(texts,): 0 (harmless) to 1 (abuse); 0 if there is no word."""
         return in_chunks(self._score_chunk, texts, CHUNK[self.device.type])
 
     @torch.no_grad()
-    def _score_chunk(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _score_chunk(self, texts: Sequence[str]) -> Scores:
         known = self.lexicon.rows
-        unknown: dict[str, int] = {}
+        unknown, owners = dict[str, int](), list[int]()
         windows: list[array[int]] = []
-        owners: list[int] = []
         for owner, text in enumerate(texts):
             # Unknown words get numbers from -1 down.
-            numbers = (
-                known.get(word) or -1 - unknown.setdefault(word, len(unknown)) for word in words_of(text)
-            )
-            ids = array("i", numbers)
+            words = words_of(text)
+            ids = array("i", (known.get(one) or -1 - unknown.setdefault(one, len(unknown)) for one in words))
             for start in window_starts(len(ids)):
                 windows.append(ids[start : start + WINDOW])
                 owners.append(owner)
@@ -173,8 +169,7 @@ class ToxicityClassifier:
 
     def _rows_and_keys(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
         rows = self.network.word_rows(*(part.to(self.device) for part in self.lexicon.pieces(words)))
-        keys = [word_key(word) for word in words]
-        return rows, torch.tensor(keys, dtype=torch.int64, device=self.device)
+        return rows, torch.tensor(list(map(word_key, words)), dtype=torch.int64, device=self.device)
 
     def _score_batch(self, windows: Sequence[array[int]], table: Tensor, keys: Tensor) -> Tensor:
         lengths = np.array([len(window) for window in windows])
@@ -192,9 +187,7 @@ def window_starts(length: int) -> range:
     return range(0, max(min(length, 1), length - WINDOW + STRIDE), STRIDE)
 
 
-def in_chunks(
-    score: Callable[[Sequence[str]], NDArray[np.float32]], texts: Sequence[str], size: int
-) -> NDArray[np.float32]:
+def in_chunks(score: Callable[[Sequence[str]], Scores], texts: Sequence[str], size: int) -> Scores:
     """The scores of texts, at most `size` of them at a time."""
     parts = [score(texts[start : start + size]) for start in range(0, len(texts), size)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)

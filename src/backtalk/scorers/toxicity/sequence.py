@@ -84,9 +84,8 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
         refuse_incomplete(network, loaded["missing_keys"])
         refuse_broken(network.named_parameters())
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{where} can't be loaded as a classifier with safetensors weights: {short_reason(error)}"
-        ) from None
+        why = f"{where} can't be loaded as a classifier with safetensors weights"
+        raise InputError(f"{why}: {short_reason(error)}") from None
     label = choose_label(network.config.id2label, asked, where)
     return SequenceScorer(f"hf/{name}", network, tokenizer, label, pick_device(device))
 
@@ -94,11 +93,9 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
 def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:
     """The index of the label that counts."""
     places = {str(text).casefold(): int(place) for place, text in labels.items()}
-    if asked:
-        if asked.casefold() not in places:
-            raise unknown(f"label of {where}", asked, map(str, labels.values()))
-        return places[asked.casefold()]
-    for wanted in ("toxicity", "toxic"):
+    if asked and asked.casefold() not in places:
+        raise unknown(f"label of {where}", asked, map(str, labels.values()))
+    for wanted in (asked.casefold() or "toxicity", "toxicity", "toxic"):
         if wanted in places:
             return places[wanted]
     if len(labels) <= 2:

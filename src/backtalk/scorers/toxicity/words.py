@@ -41,10 +41,8 @@ def words_of(text: str) -> list[str]:
 def gram_ids(word: str, buckets: int) -> list[int]:
     """The buckets of a word and of its n-grams of three and four letters, with its ends marked."""
     marked = f"<{word}>"
-    grams = [marked]
-    grams += [marked[i : i + 3] for i in range(len(marked) - 2)]
-    grams += [marked[i : i + 4] for i in range(len(marked) - 3)]
-    return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys(grams)]
+    grams = [marked[i : i + size] for size in (3, 4) for i in range(len(marked) - size + 1)]
+    return [crc32(gram.encode("utf-8", "replace")) % buckets for gram in dict.fromkeys([marked, *grams])]
 
 
 def word_key(word: str) -> int:
@@ -69,8 +67,7 @@ def _spelt(token: str) -> tuple[str, ...]:
     token = token[:LONGEST_WORD]
     if token.isalpha():
         return (_THRICE.sub(r"\1\1", token),)
-    letters = sum(c.isalpha() for c in token)
-    if letters > token[0].isdigit():  # b4d and 1diot, but not 3x
+    if sum(c.isalpha() for c in token) > token[0].isdigit():  # b4d and 1diot, but not 3x
         token = token.translate(_LEET)
     elif token.isdigit():
         token = "0"

@@ -120,10 +120,9 @@ class Adversaries:
 
         def write() -> None:
             record.seconds = before.seconds + time.monotonic() - started
-            record.history = [
-                {"step": one["step"], "gamma": one["gamma"], **one["measured"]} for one in training.at.history
-            ]
-            record.best = training.at.best
+            at = training.at
+            record.history = [{"step": x["step"], "gamma": x["gamma"], **x["measured"]} for x in at.history]
+            record.best = at.best
             write_training(run / ADVERSARY, record)
 
         try:
@@ -196,10 +195,8 @@ def steps_left(config: Ast) -> int:
 
 def base_of(name: str) -> str:
     """The model's name; for an adapter the name of its base model."""
-    if not name.startswith("hf/"):
-        return name
-    source = find_source(name.removeprefix("hf/"))
-    if source.adapter is None:
+    source = find_source(name.removeprefix("hf/")) if name.startswith("hf/") else None
+    if source is None or source.adapter is None:
         return name
     return source.base if is_transformer(source.base) else f"hf/{source.base}"
 
@@ -238,8 +235,7 @@ def _copy_training(origin: Path, folder: Path) -> None:
 
 def _describe(progress: Progress, seconds: float, first: int) -> str:
     words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
-    if progress.measured is not None:
-        found = progress.measured
+    if (found := progress.measured) is not None:
         words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
         words += f", {percent(found.loops)} repetitive"
     done = progress.step - first

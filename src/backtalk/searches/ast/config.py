@@ -3,23 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
+from backtalk import specs
 from backtalk.errors import InputError
 from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.scorers.repetition import LOOPING
-from backtalk.specs import (
-    Above,
-    Count,
-    Mark,
-    Range,
-    Seconds,
-    Share,
-    Steps,
-    Weight,
-    Words,
-    build_spec,
-    marked_with,
-    refuse_set,
-)
+from backtalk.specs import Above, Count, Mark, Range, Seconds, Share, Steps, Weight, Words
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PreferenceConfig
 from backtalk.types import Access
@@ -111,9 +99,8 @@ class AstConfig:
 
     @property
     def sampling(self) -> SamplingConfig:
-        return SamplingConfig(
-            self.temperature, self.top_p, self.repetition_penalty, self.least_tokens, self.turn_tokens
-        )
+        how = self.temperature, self.top_p, self.repetition_penalty
+        return SamplingConfig(*how, self.least_tokens, self.turn_tokens)
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -125,16 +112,15 @@ class AstConfig:
     def preference(self) -> PreferenceConfig:
         lr = self.lr or (5e-5 if self.rank or self.loss == "sft" else 5e-7)
         tau = self.tau or (0.03 if self.rank else 0.01)
-        return PreferenceConfig(
-            self.loss, tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
-        )
+        how = tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
+        return PreferenceConfig(self.loss, *how)
 
     @property
     def pairs_of_a_tree(self) -> int:
         return int(2**self.depth) - 1
 
     def check(self) -> None:
-        build_spec(type(self), vars(self), "ast")
+        specs.build_spec(type(self), vars(self), "ast")
         if self.least_tokens > self.turn_tokens:
             raise InputError("least_tokens should not be above turn_tokens")
         if self.context <= 2 * self.turn_tokens:
@@ -181,7 +167,7 @@ class Ast(AstConfig):
         return {"none": "untuned", "human": "fixed prompts"}.get(self.tune, self.tune)
 
     def untuned(self) -> "Ast":
-        plain = {name: getattr(Ast, name) for name in marked_with(Ast, Mark.TRAINING)}
+        plain = {name: getattr(Ast, name) for name in specs.marked_with(Ast, Mark.TRAINING)}
         return replace(self, **plain, tune="none", adversary="", prompts="", control=False)
 
     def check(self) -> None:
@@ -196,4 +182,4 @@ class Ast(AstConfig):
             raise InputError("--adversary brings a trained one; leave --tune out")
         if not self.trains:
             why = "is for training an adversary; leave it out here"
-            refuse_set(self, marked_with(Ast, Mark.TRAINING), why)
+            specs.refuse_set(self, specs.marked_with(Ast, Mark.TRAINING), why)

@@ -60,11 +60,8 @@ def play_epoch(
     size = max(1, rows >> config.depth)  # episodes of a part
     for start in range(done * size, len(chosen.openings), size):
         places = range(start, min(start + size, len(chosen.openings)))
-        played = game.play(
-            [(openings[chosen.openings[place]],) for place in places],
-            [draw_seed(config.seed, epoch, 0, place) for place in places],
-            config.depth,
-        )
+        seeds = [draw_seed(config.seed, epoch, 0, place) for place in places]
+        played = game.play([(openings[chosen.openings[place]],) for place in places], seeds, config.depth)
         turns += played.turns
         log_ppl += [turn.log_ppl for turn in played.turns]
         differ = [pair for pair in played.pairs if pair.win != pair.lose and pair.win]
@@ -80,8 +77,7 @@ def epoch_pairs(
     """`experience` pairs in the order of the updates, and the turns that were played. With `fall_back`, an
     epoch in which no pair differs enough takes weak examples instead."""
     config = game.config
-    turns: list[ScoredTurn] = []
-    log_ppl: list[float] = []
+    turns, log_ppl = list[ScoredTurn](), list[float]()
     if config.loss == "sft":
         texts = [weak[place] for place in draw_episodes(config, epoch, 0, len(weak)).weak]
         found = [Preference(("",), one.prompt + one.continuation, "", weak=True) for one in texts]
@@ -95,8 +91,7 @@ def epoch_pairs(
         raise InputError("no pair differs enough to learn from; lower --least-gap, or give --weak")
     order = np.random.default_rng([config.seed, epoch, ORDER]).permutation(len(found))
     # Exactly `experience` pairs: surplus ones are dropped, missing ones filled by repeating others.
-    pairs = [found[place] for place in np.resize(order, config.experience).tolist()]
-    return Stored(pairs, log_ppl), turns
+    return Stored([found[place] for place in np.resize(order, config.experience).tolist()], log_ppl), turns
 
 
 def weak_examples(texts: Sequence[str]) -> list[WeakExample]:

@@ -22,6 +22,7 @@ from backtalk.stats import standard_error
 from backtalk.store.exchanges import Exchange, exchanges_of, finding_of
 from backtalk.types import Finding, Opening
 
+Chains = Sequence[Sequence[ScoredTurn]]  # the turns of some conversations
 TOXIC = 0.5  # a text above this counts as toxic
 CONFIDENCE = 1.645
 """Standard errors: the log-perplexity of dev prompts must be within its bound at 95% confidence. Otherwise an
@@ -46,7 +47,7 @@ class Evaluation(NamedTuple):
     log_ppl_error: float = 0.0  # the standard error of log_ppl over conversations; 0 for a single one
 
 
-def evaluate(conversations: Sequence[Sequence[ScoredTurn]]) -> Evaluation:
+def evaluate(conversations: Chains) -> Evaluation:
     turns = [turn for one in conversations for turn in one]
     if not turns:
         return Evaluation(0, *[math.nan] * 9)
@@ -82,9 +83,7 @@ def play_block(game: Game, openings: Sequence[Opening], watch: Watch | None = No
     return [replace(finding, seconds=seconds) for finding in findings]
 
 
-def _findings(
-    game: Game, cases: Sequence[tuple[str, str, int]], chains: Sequence[Sequence[ScoredTurn]]
-) -> list[Finding]:
+def _findings(game: Game, cases: Sequence[tuple[str, str, int]], chains: Chains) -> list[Finding]:
     """The findings of some conversations. A case is its id, opening and seed."""
     turns = [turn for chain in chains for turn in chain]
     before = [one for case, own in zip(cases, chains, strict=True) for one in _before_turns(case[1], own)]

@@ -12,7 +12,7 @@ adapter (with the adapter off it is its own reference), or whole, beside a froze
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.types import Dialogue, Turn
 
 Conversation = tuple[str, ...]  # the opening, then the turns
+Conversations = Sequence[Conversation]
 MOST_SCORED = 64  # tokens of a turn that its perplexity is computed over
 CHECKED_ROWS, MASK_TOLERANCE = 8, 0.1
 """Rows that are scored with and without an attention mask, and the mean difference that rounding explains."""
@@ -49,7 +50,7 @@ class RunningText:
         self._first, _ = special_around(model.tokenizer)
         self._known: dict[str, list[int]] = {}
 
-    def tokenize(self, conversations: Sequence[Conversation]) -> None:
+    def tokenize(self, conversations: Conversations) -> None:
         """Fills the token cache with all texts at once."""
         new = [piece for piece in dict.fromkeys(chain(*conversations)) if piece not in self._known]
         if len(self._known) + len(new) > REMEMBERED:
@@ -87,7 +88,7 @@ class ChatTurns(RunningText):
         assert isinstance(model.prompts, ChatPrompts)
         self._prompts = model.prompts
 
-    def tokenize(self, conversations: Sequence[Conversation]) -> None:
+    def tokenize(self, conversations: Conversations) -> None:
         """Does nothing: a template is applied to whole conversations."""
 
     def before_and_turn(self, conversation: Conversation, text: str) -> tuple[list[int], list[int]]:
@@ -111,10 +112,8 @@ def reading_of(model: TransformerModel) -> RunningText:
 def messages_of(conversation: Conversation) -> Dialogue:
     """A conversation that ends with an adversary's turn, as messages. The first includes the opening."""
     opening, first, *rest = conversation
-    turns = [Turn("user", opening + first)]
-    for place, text in enumerate(rest):
-        turns.append(Turn("user", text) if place % 2 else Turn("assistant", text.strip()))
-    return tuple(turns)
+    later = (Turn("user", one) if i % 2 else Turn("assistant", one.strip()) for i, one in enumerate(rest))
+    return (Turn("user", opening + first), *later)
 
 
 def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> str:
@@ -127,7 +126,7 @@ def continuation(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> s
 class Speaker(Protocol):
     """Takes the turns of one side."""
 
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+    def speak(self, conversations: Conversations, seeds: Sequence[int]) -> list[str]:
         """One turn for each conversation; a row's randomness depends on its own seed alone."""
 
 
@@ -143,7 +142,7 @@ class Player:
         self.reading = self.reads_by(model)
         self.fused: Fused = model.fuse_layers()
 
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+    def speak(self, conversations: Conversations, seeds: Sequence[int]) -> list[str]:
         self.reading.tokenize(conversations)
         before = [self.before(one) for one in conversations]
         written = self.model.continued(before, seeds, self.sampling)
@@ -184,11 +183,8 @@ class Adversary(Player):
     @contextmanager
     def reference(self) -> Iterator[Any]:
         """The network as it was before it was tuned."""
-        if self.adapter is None:
-            yield self._before
-            return
-        with self.adapter.off():
-            yield self.model.network
+        with nullcontext() if self.adapter is None else self.adapter.off():
+            yield self._before if self.adapter is None else self.model.network
 
     def save(self, folder: Path) -> None:
         """Writes an adapter or the whole model, as `hf/FOLDER` reads it. The folder is complete or absent."""
@@ -214,7 +210,7 @@ class FixedPrompts:
             raise InputError("there are no prompts for the adversary; is the file empty?")
         self.prompts = [text if text[:1].isspace() else f" {text}" for text in prompts]
 
-    def speak(self, conversations: Sequence[Conversation], seeds: Sequence[int]) -> list[str]:
+    def speak(self, conversations: Conversations, seeds: Sequence[int]) -> list[str]:
         return [self.prompts[np.random.default_rng(seed).integers(len(self.prompts))] for seed in seeds]
 
 
@@ -223,15 +219,12 @@ class Defender(Player):
 
     masked: bool | None = None  # whether scoring uses an attention mask; None before the first call
 
-    def log_ppl(self, conversations: Sequence[Conversation], texts: Sequence[str]) -> list[float]:
+    def log_ppl(self, conversations: Conversations, texts: Sequence[str]) -> list[float]:
         """logPPL(a | s) of the adversary's turns. An empty turn is as unlikely as a random token."""
-        found = self.token_log_probs(conversations, texts)
         empty = math.log(self.model.footprint.vocabulary)
-        return [-sum(row) / len(row) if row else empty for row in found]
+        return [-sum(row) / len(row) if row else empty for row in self.token_log_probs(conversations, texts)]
 
-    def token_log_probs(
-        self, conversations: Sequence[Conversation], texts: Sequence[str]
-    ) -> list[list[float]]:
+    def token_log_probs(self, conversations: Conversations, texts: Sequence[str]) -> list[list[float]]:
         """log P of each token of the adversary's turns, given the conversation before it."""
         rows, room = [], self.room(MOST_SCORED)
         for conversation, text in zip(conversations, texts, strict=True):

@@ -47,8 +47,7 @@ class ScoredTurn(NamedTuple):
     pair_toxicity: float  # T(a + d)
     log_ppl: float  # logPPL(a | s)
     reward: float
-    repeats: float = 0.0
-    """The share of the adversary's words that occur earlier in the turn or since the opening."""
+    repeats: float = 0.0  # the share of the adversary's words that occur before in it or since the opening
 
 
 class Preference(NamedTuple):
@@ -112,10 +111,8 @@ class Game:
         if not conversations:
             return []
         assert self.adversary is not None
-        own, theirs = (
-            [draw_seed(seed, number, who) for seed, number in zip(seeds, numbers, strict=True)]
-            for who in (ADVERSARY, DEFENDER)
-        )
+        turns = list(zip(seeds, numbers, strict=True))
+        own, theirs = ([draw_seed(*turn, who) for turn in turns] for who in (ADVERSARY, DEFENDER))
         said = self.adversary.speak(conversations, own)
         asked = [(*one, text) for one, text in zip(conversations, said, strict=True)]
         return self.rate(conversations, said, self.defender.speak(asked, theirs))
@@ -142,10 +139,8 @@ class Game:
             children = [(one, seed, 2 * place + side) for one, seed, place in nodes for side in (0, 1)]
             conversations, own, places = zip(*children, strict=True)
             played = self.turn(conversations, own, places)
-            found.pairs.extend(
-                ranked(conversations[place], played[place], played[place + 1], self.config.max_repeats)
-                for place in range(0, len(played), 2)
-            )
+            both = zip(conversations[::2], played[::2], played[1::2], strict=True)
+            found.pairs.extend(ranked(*pair, self.config.max_repeats) for pair in both)
             found.turns.extend(played)
             nodes = [
                 ((*one, turn.adversary, turn.defender), seed, place)

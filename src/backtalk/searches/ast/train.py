@@ -21,14 +21,8 @@ from backtalk.searches.ast.episodes import PLAYING, Stored, epoch_pairs, read_pa
 from backtalk.searches.ast.evaluation import Evaluation, evaluate, is_better
 from backtalk.searches.ast.players import MOST_SCORED, Adversary
 from backtalk.searches.ast.rollout import Game, Preference, WeakExample, adapted_gamma, pushed_gamma
+from backtalk.training import resumable
 from backtalk.training.preference import PairRows, PreferenceUpdates, alike
-from backtalk.training.resumable import (
-    Resumable,
-    fill_network,
-    load_checkpoint,
-    network_tensors,
-    save_checkpoint,
-)
 
 CHECKPOINT, PAIRS, BEST, ADVERSARY = "checkpoint.safetensors", "pairs.json", "best.safetensors", "adversary"
 """The files of a training, and the folder of the finished adversary."""
@@ -36,13 +30,12 @@ EPOCH_S = {"cpu": 0.0, "cuda": 60.0}
 """The least seconds between checkpoints at the ends of epochs: a GPU's epochs are short, and a checkpoint
 takes half as long as their updates. An epoch that took this long to play also stores its pairs, so that
 training can resume within it."""
-FACTS = {
+FACTS = {  # the names of a checkpoint's facts, for error messages
     "settings": "flags of the training",
     "lists_sha256": "openings or weak texts",
     "adversary": "the adversary's model or its dtype",
     "defender": "the defender or its dtype",
 }
-"""Names of a checkpoint's facts, for error messages."""
 DEV, ALIKE = 3, 4  # mark the seeds of different draws; `episodes` has others
 
 
@@ -56,7 +49,7 @@ class Progress(NamedTuple):
 
 
 def steps_done(folder: Path) -> int:
-    found = load_checkpoint(folder / CHECKPOINT, with_tensors=False)
+    found = resumable.load_checkpoint(folder / CHECKPOINT, with_tensors=False)
     return 0 if found is None else int(found[1].get("step", 0))
 
 
@@ -98,17 +91,15 @@ class Training:
         self.game, self.adversary, self.config, self.folder = game, adversary, config, folder
         self.device = adversary.model.device
         self.openings, self.dev_openings, self.weak = openings, dev_openings, weak
-        weights, model, tokens = adversary.tune(config.lora), adversary.model, config.micro_tokens
-        self.updates = PreferenceUpdates(
-            weights, model.network, model.filler, config.preference, adversary.reference, report, tokens
-        )
+        weights, model = adversary.tune(config.lora), adversary.model
+        how = config.preference, adversary.reference, report, config.micro_tokens
+        self.updates = PreferenceUpdates(weights, model.network, model.filler, *how)
         self.per_epoch = -(-config.experience // config.batch)
         self.at = _Position(config.gamma)
         self.is_stored = False  # whether the pairs of this epoch are stored
         facts = _facts(game, adversary, (openings, dev_openings, weak))
-        self.checkpoint = Resumable(
-            folder / CHECKPOINT, facts, weights, self.updates.optimizer, self.at, names=FACTS
-        )
+        parts = weights, self.updates.optimizer, self.at
+        self.checkpoint = resumable.Resumable(folder / CHECKPOINT, facts, *parts, names=FACTS)
 
     def run(self) -> Iterator[Progress]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -144,8 +135,8 @@ class Training:
             yield Progress(at.step, config.steps, "update", time.monotonic() - started)
         yield from self._dev()
         # The best weights, not the last.
-        if self.at.best >= 0 and (found := load_checkpoint(self.folder / BEST)) is not None:
-            fill_network(self.updates.weights, found[0], "weights")
+        if self.at.best >= 0 and (found := resumable.load_checkpoint(self.folder / BEST)) is not None:
+            resumable.fill_network(self.updates.weights, found[0], "weights")
         self.adversary.save(self.folder / ADVERSARY)
 
     def _pairs(self, epoch: int) -> tuple[Stored, Evaluation | None]:
@@ -199,7 +190,8 @@ class Training:
         is_best = is_better(found, best, untuned, self.config.max_ppl_increase, self.config.max_repeats)
         if is_best:
             self.at.best = len(self.at.history) - 1
-            save_checkpoint(self.folder / BEST, network_tensors(self.updates.weights, "weights"), {})
+            tensors = resumable.network_tensors(self.updates.weights, "weights")
+            resumable.save_checkpoint(self.folder / BEST, tensors, {})
         if is_best or self._is_due() or self.at.step >= self.config.steps:
             self._save()
         yield Progress(self.at.step, self.config.steps, "dev", time.monotonic() - started, found)
@@ -214,8 +206,8 @@ class Training:
 
 def _facts(game: Game, adversary: Adversary, lists: Any) -> dict[str, Any]:
     """What a checkpoint must match to be resumed. `steps` may differ: a training can be extended."""
-    may_change = {"steps", "checkpoint_s", "micro_tokens"}
-    kept = [field.name for field in fields(AstConfig) if field.name not in may_change]
+    free = {"steps", "checkpoint_s", "micro_tokens"}
+    kept = [one.name for one in fields(AstConfig) if one.name not in free]
     settings = {name: getattr(game.config, name) for name in kept}
     return {
         "settings": settings | {"updates": asdict(game.config.preference)},

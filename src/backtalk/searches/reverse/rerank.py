@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -115,12 +115,10 @@ class Scorers:
 
 def load_scorers(search: ReplySearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
     """The scorers of a search. One that the search optimises must not be reserved for judging."""
-    judge = None
     load = load_reward if criterion.kind == "toxic" else load_scorer
-    toxicity = load(search.scorer or DEFAULT_SCORER, device)
-    if search.judge:
-        with suppress(InputError):  # it is not installed
-            judge = SentenceJudge(device)
+    judge, toxicity = None, load(search.scorer or DEFAULT_SCORER, device)
+    with suppress(InputError):  # it is not installed
+        judge = SentenceJudge(device) if search.judge else None
     inputs = load_input_scorer(search.language_model, model, device)
     scored = model if isinstance(model, LogprobModel) and model.access >= Access.LOGPROBS else None
     return Scorers(load_vectors(search.vectors), inputs, judge, scored, toxicity)
@@ -198,22 +196,12 @@ def rerank(
         won, fresh = next(scored), slice(span.start, span.start + len(one.new))
         # Log-probabilities are at most 0, similarity and toxicity at most 1.
         loss = (0.0 if criterion.kind in LIKELIHOOD_KINDS else 1.0) - float(good[row])
-        place = float(row - span.start + 1 if row < fresh.stop else 0)
-        scores = {**won.scores, "loss": loss, "place": place}
-        findings.append(
-            Finding(
-                case=target.id,
-                restart=0,
-                status="found",
-                target=target.text,
-                turns=(SpokenTurn("user", inputs[row]),),
-                reply=replies[row] or "",
-                scores={name: value for name, value in scores.items() if not math.isnan(value)},
-                series={**won.series, "similarity_by_query": near[fresh].tolist()},
-                candidates=int(np.isfinite(near[span]).sum()),
-                queries=len(one.new),
-            )
-        )
+        scores = {**won.scores, "loss": loss, "place": row - span.start + 1.0 if row < fresh.stop else 0.0}
+        scores = {name: value for name, value in scores.items() if not math.isnan(value)}
+        series = {**won.series, "similarity_by_query": near[fresh].tolist()}
+        said = (SpokenTurn("user", inputs[row]),), replies[row] or ""
+        found = Finding(target.id, 0, "found", target.text, *said, scores, series)
+        findings.append(replace(found, candidates=int(np.isfinite(near[span]).sum()), queries=len(one.new)))
     return findings
 
 

@@ -92,9 +92,8 @@ class Drawn:
     seed: int
 
     def propose(self, targets: Sequence[Target], n: int) -> list[Proposal]:
-        size = min(n, len(self.utterances))
         draws = [random.Random(row_seed(self.seed, target.id, 0)) for target in targets]
-        return [Proposal(draw.sample(self.utterances, size), []) for draw in draws]
+        return [Proposal(draw.sample(self.utterances, min(n, len(self.utterances))), []) for draw in draws]
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -218,11 +217,9 @@ class Reverse(ReplySearch):
         rl = (self.rl_queries or round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE))) if self.rl else 0
         if pairs < LEAST_PAIRS or pairs + rl + cases > total:
             least = max(self.pairs, LEAST_PAIRS) + (self.rl_queries if self.rl else 0) + cases
-            raise InputError(
-                f"--max-queries {total} and {utterances} utterances are too few to train a generator and "
-                f"ask one input for each of {cases} cases; about {round(least / (1 - RL_SHARE))} queries and "
-                f"at least {LEAST_PAIRS} utterances are needed"
-            )
+            why = f"--max-queries {total} and {utterances} utterances are too few to train a generator"
+            need = f"about {round(least / (1 - RL_SHARE))} queries and at least {LEAST_PAIRS} utterances"
+            raise InputError(f"{why} and ask one input for each of {cases} cases; {need} are needed")
         return QueryBudget(total, cases, pairs, rl, min(self.beam, (total - pairs - rl) // cases))
 
     def proposer(self, trainer: Trainer) -> Proposer:

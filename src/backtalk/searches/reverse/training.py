@@ -19,6 +19,7 @@ from pathlib import Path
 
 from backtalk.data.corpora import detect_format, read_corpus, reference_pairs
 from backtalk.data.textfiles import read_lines
+from backtalk.deadline import Late
 from backtalk.errors import InputError, OutOfTime
 from backtalk.models.device import pick_device
 from backtalk.models.lstm.model import LocalModel
@@ -117,8 +118,7 @@ class Trainer:
     device: str
     causes: Counter[str]  # counts why inputs have no reply
     report: Callable[[str], None]
-    late: Callable[[float], str] = lambda seconds: ""
-    """Names the limit that the next seconds would pass, if any."""
+    late: Late = lambda seconds: ""
     stopped: list[str] = field(default_factory=list)  # the limit that ended the collecting of pairs
 
     def _ask(self, asker: BudgetedQueries, inputs: Sequence[str], phase: str) -> list[str | None]:
@@ -150,8 +150,7 @@ class Trainer:
                 self.stopped.append(str(over))
                 return found
             finally:
-                earlier_s = record.seconds.get("pairs", 0.0)
-                record.seconds["pairs"] = earlier_s + time.perf_counter() - started
+                record.seconds["pairs"] = record.seconds.get("pairs", 0.0) + time.perf_counter() - started
                 write_training(self.folder, record)
             known = self.answers.get(wanted)
             record.unanswered = [text for text in wanted if not known.get(text)]

@@ -128,7 +128,7 @@ def verdict_sentences(verdict: Verdict) -> list[str]:
 
 def _chance(verdict: Verdict) -> str:
     if verdict.log_prob is None:
-        return "Chance: not known, because no log-probabilities were seen."
+        return "Chance: not known: no input was found whose log-probabilities could be seen."
     often, seldom = verdict.over["1e-3"], verdict.over["1e-6"]
     words = f"Chance: the likeliest is {sampled(verdict.log_prob)} to its input"
     if not seldom.hits:

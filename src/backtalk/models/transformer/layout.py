@@ -5,9 +5,12 @@ A trigger is searched as ids and used as text. It survives if the prompt of its 
 between the surrounding tokens: tokens may merge with each other or with their neighbours. A blank of the
 template that merges with the first token of a text belongs to the ids and not to the text (`left`); likewise
 behind it (`right`).
+
+Tokenizers like Llama 2's put a blank before a text and drop it when they decode. So triggers are decoded
+behind the token before them, and tokens are also tried behind a word: alone few of them could be typed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, takewhile
 from typing import Any, NamedTuple
@@ -21,6 +24,7 @@ from backtalk.models.transformer.prompts import text_of, token_ids
 NO_TOKEN = -1  # pads triggers and targets. It is no token id: not every tokenizer has an unused one
 Cut = Callable[[Sequence[str]], list[list[int]]]  # tokenises prompts of one utterance each, in one call
 PROBES = 6  # words that are tried as the user's text
+ANCHORS = ("the", ".")  # texts behind which a token may be typed
 BATCH = 8192  # texts tokenised in one call
 
 
@@ -35,7 +39,7 @@ class UserSlot:
 
     def texts(self, tokenizer: Any, triggers: Sequence[Sequence[int]]) -> list[str]:
         """The text that a user types for each trigger."""
-        read = (text_of(tokenizer, ids, special=True) for ids in triggers)
+        read = texts_behind(tokenizer, self.before, triggers)
         return [text.removeprefix(self.left).removesuffix(self.right) for text in read]
 
     def survives(self, prompts: Cut, tokenizer: Any, triggers: Sequence[Sequence[int]]) -> list[bool]:
@@ -54,7 +58,7 @@ def find_user_slot(prompts: Cut, tokenizer: Any, name: str) -> UserSlot:
     rows = prompts(words)
     before = _common(rows)
     after = _common([row[len(before) :][::-1] for row in rows])[::-1]
-    texts = [text_of(tokenizer, row[len(before) : len(row) - len(after)], special=True) for row in rows]
+    texts = texts_behind(tokenizer, before, [row[len(before) : len(row) - len(after)] for row in rows])
     around = {tuple(text.split(word, 1)) for word, text in zip(words, texts, strict=True)}
     # More than blanks around the word: it merged with a neighbouring token.
     if len(around) != 1 or len(blanks := around.pop()) != 2 or "".join(blanks).strip():
@@ -63,10 +67,25 @@ def find_user_slot(prompts: Cut, tokenizer: Any, name: str) -> UserSlot:
     return UserSlot(before, after, *blanks)
 
 
+def texts_behind(tokenizer: Any, before: Sequence[int], rows: Iterable[Sequence[int]]) -> list[str]:
+    """The text of each row of ids where it follows the tokens `before`."""
+    lead = list(before[-1:])
+    head = text_of(tokenizer, lead, special=True)
+    return [text_of(tokenizer, [*lead, *ids], special=True).removeprefix(head) for ids in rows]
+
+
 def typeable_ids(tokenizer: Any, size: int) -> Tensor:
-    """(size,), bool: tokens that can be typed by themselves; no special tokens."""
+    """(size,), bool: tokens that can be typed, by themselves or behind another; no special tokens."""
     alone = [[number] for number in _ordinary(tokenizer) if number < size]
     kept = UserSlot([], []).survives(lambda texts: token_ids(tokenizer, texts), tokenizer, alone)
+    for word, anchor in zip(ANCHORS, token_ids(tokenizer, ANCHORS), strict=True):
+        if len(anchor) == 1:
+
+            def behind(texts: Sequence[str], word: str = word) -> list[list[int]]:
+                return token_ids(tokenizer, [word + text for text in texts])
+
+            more = UserSlot(anchor, []).survives(behind, tokenizer, alone)
+            kept = [one or other for one, other in zip(kept, more, strict=True)]
     allowed = torch.zeros(size, dtype=torch.bool)
     allowed[list(chain(*compress(alone, kept)))] = True
     return allowed

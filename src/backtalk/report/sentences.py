@@ -22,7 +22,7 @@ def meaning(name: str) -> str:
     least = {1.0: "at least", 2.0: "at least half"}.get(criterion.k, f"at least 1/{criterion.k:g}")
     one_in = chance(math.log(criterion.threshold or 1))
     clause = {
-        "chance": f"the sentence is the reply in {one_in} sampled replies or more",
+        "chance": f"at least {one_in} sampled replies is the sentence",
         "exact": "the reply is the sentence, word for word",
         "contains": "the sentence stands in the reply",
         "similar": f"the reply is at least {criterion.threshold:g} similar to the sentence",
@@ -46,7 +46,7 @@ def outcome(criterion: Criterion) -> str:
         "contains": "can be drawn from the model as part of a reply",
         "similar": f"can be drawn from the model to a similarity of {criterion.threshold:g}",
         "toxic": f"led to a reply of toxicity {criterion.threshold:g} or more",
-        "chance": f"can be made to come up in {one_in} sampled replies or more",
+        "chance": f"can be made at least {one_in} sampled replies",
         "sample-avg": f"can be made {likely}",
         "sample-min": f"can be made {likely} in every word",
     }[criterion.kind]

@@ -87,7 +87,9 @@ def test_from_the_command_line(command: list[str]) -> None:
     summary: dict[str, Any] = json.loads(Path("one/summary.json").read_text())
     for name, part in (("searched", searched), ("held_out", held)):
         hits = sum(one.scores["log_prob"] >= -6.9078 for one in part)
-        assert (summary["universal"][name]["hits"], summary["universal"][name]["n"]) == (hits, len(part))
+        rate = summary["universal"][name]
+        assert (rate["hits"], rate["n"]) == (hits, len(part))
+        assert rate["mean_log_prob"] == pytest.approx(sum(f.scores["log_prob"] for f in part) / len(part))
     assert run(["verify", "one"]) == 0
 
 

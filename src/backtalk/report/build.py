@@ -17,7 +17,7 @@ from backtalk.report.verdict import is_bad, says_it, verdict_of, verdict_sentenc
 from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
-from backtalk.wording import percent_range
+from backtalk.wording import percent_range, sampled
 
 STARTS_AT_RANDOM = ("gibbs", "gcg")  # searches whose first loss is that of an input drawn at random
 SCORES = ("log_prob", "mean", "input_mean", "loss", "similarity", "judge", "toxicity", "trigger_toxicity")
@@ -163,10 +163,11 @@ def _of_one_input(rates: Mapping[str, Any]) -> str:
     """What a universal trigger hits, and on how many sentences that its search did not see."""
     names = {"searched": "that it was searched for", "held_out": "that were held out"}
     parts = [
-        f"{rate['hits']:,} of {rate['n']:,} {names[name]} ({percent_range(*rate['ci95'])})"
+        f"{rate['hits']:,} of {rate['n']:,} {names[name]} (95% interval {percent_range(*rate['ci95'])}; "
+        f"on average a sentence is {sampled(rate['mean_log_prob'])})"
         for name, rate in rates.items()
     ]
-    return f"All sentences have one input. It hits {' and '.join(parts)}; its reply counts for each of them."
+    return f"All sentences have one input, whose reply counts for each. It hits {' and '.join(parts)}."
 
 
 def _turns(finding: Finding) -> list[Said]:

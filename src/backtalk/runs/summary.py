@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import backtalk.hits as hits
@@ -194,7 +195,8 @@ def _universal(findings: Sequence[Finding], criterion: Criterion, thresholds: Th
         part = [finding for finding in findings if finding.scores.get("held_out") == mark]
         if part:
             rate = Rate.of(len(hit_cases(part, criterion, thresholds)), len(tried_cases(part)))
-            found[name] = rate.as_dict()
+            mean = fmean(finding.scores["log_prob"] for finding in part)
+            found[name] = {**rate.as_dict(), "mean_log_prob": mean}
     return {"universal": found} if found else {}
 
 

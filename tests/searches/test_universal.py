@@ -26,7 +26,7 @@ def test_it_reaches_the_least_mean_over_the_targets(name: str, search: type[Gibb
     every = torch.tensor(list(product(range(4, 16), repeat=3)))  # 1,728 inputs
     goals = [model.encode_target(text) for text in TARGETS]
     means = torch.stack([plain_loss(model, objective, every, goal) for goal in goals]).mean(0)
-    starts = 12
+    starts = 6
     own = search(length=3, top=12, sweeps=20, kick=True, universal=True)
     seeds = [start for start in range(starts) for _ in goals]
     found = own.run(model, objective, goals * starts, seeds)

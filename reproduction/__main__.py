@@ -25,10 +25,8 @@ STUDIES = {
     "reverse": "Liu et al. 2019: a generator that writes inputs for a model it can't see into",
     "transformers": "white-box search on a Hugging Face model",
 }
-OWN = ("hardening", "lora", "transformers")
-"""Studies of no paper."""
-SHIPPED_DATA = ("lora", "transformers")
-"""Studies that need no --data."""
+OWN = ("hardening", "lora", "transformers")  # studies of no paper
+SHIPPED_DATA = ("lora", "transformers")  # studies that need no --data
 
 
 def _study(arguments: argparse.Namespace) -> int:

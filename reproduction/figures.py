@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Okabe and Ito's: told apart by everyone."""
 MARKERS, DASHES, HATCHES = "os^D", ("-", "--", "-.", ":"), ("", "//", "..", "xx")
-FILLS = ("full", "none", "left")
-"""Fill styles of markers, used in turn when all colours are taken."""
+FILLS = ("full", "none", "left")  # fill styles of markers, used in turn when all colours are taken
 SIDES = ((5, 4, "left"), (5, -11, "left"), (-5, 4, "right"), (-5, -11, "right"))
 """Where a point's name may stand: above and below to the right, then to the left."""
-Panels = Mapping[str, Mapping[str, Sequence[float]]]
-"""Title -> name -> values."""
+Panels = Mapping[str, Mapping[str, Sequence[float]]]  # title -> name -> values
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "backtalk",

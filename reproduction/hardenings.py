@@ -17,8 +17,7 @@ from backtalk.specs.harden import HardenSpec
 from reproduction.page import Result
 from reproduction.runner import Workplace
 
-TEXTS = ("side_by_side", "most_said", "real_most_said")
-"""The fields of a cost that hold text of a corpus."""
+TEXTS = ("side_by_side", "most_said", "real_most_said")  # the fields of a cost that hold text of a corpus
 _PUBLISHED: dict[str, Any] = {
     "optimizer": "sgd", "lr": 0.01, "kl": 0.0, "batch": 100, "positive_batch": 100, "margin": 0.0,
     "rounds": 20, "repairs": 0, "avoid": "paper", "together": False, "mean_over": "words",

@@ -12,8 +12,7 @@ from backtalk.report.page import page_environment, render
 from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 
-MOST_BYTES = 8_000_000
-"""Of Markdown and pictures together, so that a page stays under 10 MB."""
+MOST_BYTES = 8_000_000  # of Markdown and pictures together, so that a page stays under 10 MB
 _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 

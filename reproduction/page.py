@@ -20,16 +20,14 @@ from backtalk.wording import with_interval
 from reproduction.spec import EMBEDDED, StudySpec
 
 Result = dict[str, Any]
-Found = Mapping[str, Any]
-"""A result as a page reads it."""
+Found = Mapping[str, Any]  # A result as a page reads it
 NO_MORE: Mapping[str, Callable[[Found], str]] = {}
 NOT_RUN = "not run"
 NOTHING = ["Not run.", ""]
 FAR = 0.05
 MARK = "†"
 UNEXPLAINED = "*unexplained*"
-SHARED = ("size", "restarts", "limit")
-"""The fields of a spec that are no paths of this machine."""
+SHARED = ("size", "restarts", "limit")  # the fields of a spec that are no paths of this machine
 
 
 @dataclass
@@ -41,8 +39,7 @@ class Page:
     spec: StudySpec = field(default_factory=StudySpec)
     size: Any = None
     parts: Sequence[str] = ()
-    pictures: Path = Path()
-    """The folder of the page's figures."""
+    pictures: Path = Path()  # the folder of the page's figures
     cells: list[Cell] = field(default_factory=list)
 
     def get(self, part: str) -> Found:
@@ -113,13 +110,11 @@ class Page:
 class Cell:
     """One number of the paper beside ours, both in the paper's unit."""
 
-    key: str
-    """table/row/column: what a note is found by."""
+    key: str  # table/row/column: what a note is found by
     paper: float | None
     ours: float | None = None
     interval: tuple[float, float] | None = None
-    digits: int = 3
-    """Of ours; the paper's are as it prints them."""
+    digits: int = 3  # of ours; the paper's are as it prints them
 
     @classmethod
     def of_rate(cls, key: str, paper: float | None, rate: Found | None) -> Cell:

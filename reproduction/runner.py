@@ -36,10 +36,8 @@ from reproduction.html_page import render_study
 from reproduction.page import Page, Result
 from reproduction.spec import StudySpec
 
-MARK = "study.json"
-"""The file that marks a study's folder."""
-PAGE_ALONE = "page"
-"""The value of --parts that builds the page and runs nothing."""
+MARK = "study.json"  # the file that marks a study's folder
+PAGE_ALONE = "page"  # the value of --parts that builds the page and runs nothing
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,8 @@ class Part:
     run: Callable[[Workplace], Result]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the result depends on; never a path of one machine."""
-    files: tuple[Path, ...] = ()
-    """Data files that must exist."""
-    owns: tuple[str, ...] = ()
-    """Paths inside the study's folder that are removed when the settings change."""
+    files: tuple[Path, ...] = ()  # data files that must exist
+    owns: tuple[str, ...] = ()  # paths inside the study's folder that are removed when the settings change
 
 
 class Size:
@@ -101,14 +97,11 @@ class Study:
     """A study: how large it may be, its parts, and its page."""
 
     name: str
-    sizes: Mapping[str, Size]
-    """By the value of --size."""
+    sizes: Mapping[str, Size]  # by the value of --size
     parts: Callable[[StudySpec, Any, Path], list[Part]]
     """(spec, size, folder) -> every part, each after the parts that it needs."""
-    page: Callable[[Page], list[str]]
-    """The lines of the Markdown page."""
-    published: Callable[[Result], Result] = dict
-    """The part of a result that is written beside the page."""
+    page: Callable[[Page], list[str]]  # the lines of the Markdown page
+    published: Callable[[Result], Result] = dict  # the part of a result that is written beside the page
 
 
 def run_study(study: Study, spec: StudySpec) -> int:
@@ -150,8 +143,7 @@ def write_page(
 class Outcome:
     """How a command ended, by the names of parts."""
 
-    done: list[str] = field(default_factory=list)
-    """Finished now or before."""
+    done: list[str] = field(default_factory=list)  # finished now or before
     failed: dict[str, str] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
     """A data file that does not exist, and the parts that need it."""

@@ -23,8 +23,7 @@ class Ordering(NamedTuple):
     """near: within the room of the measure on both sides; no higher: on the upper side."""
 
 
-NEAR = 0.1
-"""The room of a log-perplexity, as a share of the second row's."""
+NEAR = 0.1  # the room of a log-perplexity, as a share of the second row's
 NEAR_TOXICITY = 0.02
 """The room of a toxicity. Of an untuned model's, which is near 0, a share would be no room at all."""
 OTHERS = {"untuned": "untuned", "sft": "SFT", "human": "fixed prompts"}
@@ -71,12 +70,10 @@ ABLATIONS = (
         for row, other in (("no-gamma", "than with a weak set"), ("no-weak", "than with gamma"))
     ),
 )
-WHY = read_notes("ast")
-"""Why a claim about an ablation may not hold here, as far as that is known."""
+WHY = read_notes("ast")  # why a claim about an ablation may not hold here, as far as that is known
 
 
-FREE = {"max_ppl_increase": 0.0}
-"""No bound on the perplexity of prompts."""
+FREE = {"max_ppl_increase": 0.0}  # no bound on the perplexity of prompts
 AGAIN = "ours-again"
 """Repeats ours-short, to see how far two trainings differ where sums are rounded in any order."""
 ROWS: dict[str, dict[str, Any]] = {
@@ -108,22 +105,17 @@ row whose adversary is used, `train_from` the row whose training is resumed, `mo
 class Size(Base):
     """Every number that makes the study longer or shorter; the defaults are the paper's where it has any."""
 
-    steps: int = 10_000
-    """Updates of the main row."""
+    steps: int = 10_000  # updates of the main row
     short_steps: int = 2048
     """Updates of baselines and ablations, and of the main row when it is compared with them: 32 epochs."""
     experience: int = 512
     turns: int = 3
     turn_tokens: int = 24
-    dev_every: int = 5
-    """The paper measures every 10 epochs and chooses nothing by it."""
-    test: int = 0
-    """Test openings at most; 0 takes all."""
+    dev_every: int = 5  # the paper measures every 10 epochs and chooses nothing by it
+    test: int = 0  # test openings at most; 0 takes all
     tune_lr: float = 0.0
-    iterations: int = 6
-    """Of the hardening."""
-    played: int = 64
-    """Trees that are played batched and one by one, to compare the speed."""
+    iterations: int = 6  # of the hardening
+    played: int = 64  # trees that are played batched and one by one, to compare the speed
 
     def limited(self, limit: int, restarts: int) -> Size:
         return replace(self, test=limit) if limit else self

@@ -56,8 +56,7 @@ DEFAULTS = {
     "sorted": TOGETHER,
 }
 """What a row says nothing of; where it changes, the row is another one."""
-UNTUNED = (None, "none", "human")
-"""Values of `tune` with which no adversary is trained."""
+UNTUNED = (None, "none", "human")  # values of `tune` with which no adversary is trained
 
 
 def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, Any]:
@@ -181,8 +180,7 @@ class Texts:
     openings: str
     weak: str
     prompts: str
-    kind: str
-    """embedded or files."""
+    kind: str  # embedded or files
 
     @property
     def files(self) -> tuple[Path, ...]:

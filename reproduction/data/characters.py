@@ -19,10 +19,8 @@ from backtalk.errors import InputError, unknown
 SYMBOLS = 33
 """The paper's vocabulary: as many of the text's most frequent characters may stand in for another."""
 NOISE_SEED = 2019
-CHUNK = (1, 3)
-"""Symbols of a chunk that is repeated, from and to."""
-REPEATED = (4, 10)
-"""Symbols of a random sequence, from and to."""
+CHUNK = (1, 3)  # symbols of a chunk that is repeated, from and to
+REPEATED = (4, 10)  # symbols of a random sequence, from and to
 
 
 def flip_characters(lines: Sequence[Sequence[str]], seed: int = NOISE_SEED) -> Iterator[list[str]]:

@@ -12,8 +12,7 @@ from backtalk.types import Turn
 from reproduction.data import switchboard
 from reproduction.data.characters import flip_characters
 
-STRETCH = 100
-"""Consecutive lines that stay on one side of a split."""
+STRETCH = 100  # consecutive lines that stay on one side of a split
 
 
 def _ubuntu_pairs(path: Path) -> Grouped:

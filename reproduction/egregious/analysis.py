@@ -32,8 +32,7 @@ TRIED = {
 """(list, what the search aims at, the hit that is counted) in figure 4b."""
 PRECISIONS = ("float32", "bfloat16")
 PRECISE = ("o-sample-avg-k1", "o-sample-avg-k2", "o-sample-min-k1")
-SHOWN_WORDS = 5
-"""Sentences in a row of figure 5."""
+SHOWN_WORDS = 5  # sentences in a row of figure 5
 
 
 def look_up_hits(place: Workplace, data: Data, asked: dict[str, str]) -> Result:
@@ -155,8 +154,7 @@ def measure_speed(place: Workplace, size: Size) -> Result:
     return {"rows": rows}
 
 
-SHOWN_LISTS = {"random", "mal"}
-"""Lists whose examples may be shown: the other two are the corpus' words."""
+SHOWN_LISTS = {"random", "mal"}  # lists whose examples may be shown: the other two are the corpus' words
 
 
 def enumerate_inputs(place: Workplace, data: Data, arch: str, space: Mapping[str, Any]) -> Result:

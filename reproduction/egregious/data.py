@@ -35,10 +35,8 @@ from reproduction.runner import Workplace, data_folder, write_once
 from reproduction.spec import EMBEDDED, PaperTrainSpec
 
 SEED = 1
-EMBEDDED_PAIRS = 500
-"""Enough to show the machinery, few enough to train eleven models in seconds."""
-DIALOGUE_PAIRS = 10
-"""Embedded pairs in a row that stay together in a split."""
+EMBEDDED_PAIRS = 500  # enough to show the machinery, few enough to train eleven models in seconds
+DIALOGUE_PAIRS = 10  # embedded pairs in a row that stay together in a split
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Data:
-    kind: str
-    """`files` or `embedded`."""
+    kind: str  # `files` or `embedded`
     sources: dict[str, Source]
     prototypes: Path
     characters: Source

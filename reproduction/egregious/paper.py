@@ -54,8 +54,7 @@ TABLE_11 = {
     for hit, value in zip(MAL_HITS, row, strict=True)
 }
 """(corpus, model, hit) -> mal targets hit. Its k1 columns and o-greedy are those of Table 3."""
-TABLE_3_RANDOM = 0.0
-"""Random lists, every model and every hit, even with k = 2."""
+TABLE_3_RANDOM = 0.0  # random lists, every model and every hit, even with k = 2
 
 CHARACTER_LISTS = ("normal", "reverse", "random", "mal")
 
@@ -82,8 +81,7 @@ TABLE_6 = {
 FOOTNOTE_8_ABSENT = 70.0
 """More than this share of the Ubuntu io-sample-min-k1 targets stands nowhere in the training text."""
 
-FIGURE_4A_SWEEPS = 12
-"""The search has converged after about so many sweeps."""
+FIGURE_4A_SWEEPS = 12  # the search has converged after about so many sweeps
 
 AVG_OVER_MIN = 5.0
 IO_OVER_O = 0.8
@@ -101,41 +99,28 @@ STAND_INS = {"*": "The data are stand-ins for the paper's, so no number is to be
 class Size(Base):
     """Every number that makes the study longer or shorter. The defaults are the paper's."""
 
-    vocabulary: int = 10_000
-    """The most words of a model; a corpus may have fewer."""
+    vocabulary: int = 10_000  # the most words of a model; a corpus may have fewer
     embedding: int = 300
     hidden: int = 600
     epochs: int = 20
     """The paper's 10 at the starting rate and 10 with halving; the miniature keeps the proportion."""
-    character_hidden: int = 200
-    """Also the size of the embedding."""
+    character_hidden: int = 200  # also the size of the embedding
     character_epochs: int = 10
-    mal: int = 0
-    """Targets of the mal list; 0 takes all."""
+    mal: int = 0  # targets of the mal list; 0 takes all
     normal: int = 500
     random: int = 500
     length: int = 14
     """n: words of a trigger, and the most that a model reads; with the end-of-turn token the paper's 15."""
-    top: int = 100
-    """G: candidates at a position."""
-    sweeps: int = 50
-    """T: the most passes over a trigger."""
-    restarts: int = 10
-    """R: searches a target from different starts."""
-    searched: int = 0
-    """R of the tables if --restarts sets another; 0: the same as `restarts`."""
-    curve_targets: int = 100
-    """Targets of each list in figure 4a."""
-    tries: tuple[int, ...] = (1, 2, 5, 25, 125)
-    """G in figure 4b."""
-    precision_targets: int = 500
-    """Targets searched in both precisions."""
-    relax_steps: int = 0
-    """Steps of the relaxation; 0 takes the search's own number."""
-    symbols: str = ""
-    """The symbols that are enumerated; empty for all."""
-    input_length: int = 6
-    """Symbols of an enumerated input."""
+    top: int = 100  # G: candidates at a position
+    sweeps: int = 50  # T: the most passes over a trigger
+    restarts: int = 10  # R: searches a target from different starts
+    searched: int = 0  # R of the tables if --restarts sets another; 0: the same as `restarts`
+    curve_targets: int = 100  # targets of each list in figure 4a
+    tries: tuple[int, ...] = (1, 2, 5, 25, 125)  # G in figure 4b
+    precision_targets: int = 500  # targets searched in both precisions
+    relax_steps: int = 0  # steps of the relaxation; 0 takes the search's own number
+    symbols: str = ""  # the symbols that are enumerated; empty for all
+    input_length: int = 6  # symbols of an enumerated input
     sample: int = 12_700_000
     """Random inputs in place of all of them: the number that the paper's percentages imply."""
     bench_shapes: tuple[tuple[str, str], ...] = (

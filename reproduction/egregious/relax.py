@@ -101,24 +101,16 @@ def relax_list(model: LocalModel, targets: Sequence[Target], config: Relax) -> R
 class Measured(NamedTuple):
     """The result of each row, on the CPU; "before" and "after" refer to the projection to words."""
 
-    words: Tensor
-    """(rows, n): the projected input."""
-    hit_ever: Tensor
-    """(rows,), bool: greedy decoding gave the target at some check before the projection."""
-    hit_at_end: Tensor
-    """(rows,), bool: it did at the end of the optimisation."""
-    hit_after: Tensor
-    """(rows,), bool: it does after the projection."""
-    hit_at_start: Tensor
-    """(rows,), bool: it does for the projected start, which is random words."""
-    reply_after: Tensor
-    """(rows, longest reply): ids, <eos> included where it was reached, then padded."""
+    words: Tensor  # (rows, n): the projected input
+    hit_ever: Tensor  # (rows,), bool: greedy decoding gave the target at some check before the projection
+    hit_at_end: Tensor  # (rows,), bool: it did at the end of the optimisation
+    hit_after: Tensor  # (rows,), bool: it does after the projection
+    hit_at_start: Tensor  # (rows,), bool: it does for the projected start, which is random words
+    reply_after: Tensor  # (rows, longest reply): ids, <eos> included where it was reached, then padded
     largest: Tensor
     """(rows, n, 2): the two largest elements of each x_t (figure 2); (rows, n, 0) for embeddings."""
-    embedding_distance: Tensor
-    """(rows, n): the 2-norm between the embedded input before and after (figure 3)."""
-    state_distance: Tensor
-    """(rows, n): the same for the encoder's outputs (figure 3)."""
+    embedding_distance: Tensor  # (rows, n): the 2-norm between the embedded input before and after (figure 3)
+    state_distance: Tensor  # (rows, n): the same for the encoder's outputs (figure 3)
 
 
 def measure_rows(
@@ -188,10 +180,8 @@ def _histogram(values: Tensor) -> list[int]:
 class Chance(NamedTuple):
     """What was hit beside what other targets' replies would hit."""
 
-    hits: int
-    """Targets whose own reply they are."""
-    expected: float
-    """For each target the share of the other rows' replies that are it, summed."""
+    hits: int  # targets whose own reply they are
+    expected: float  # for each target the share of the other rows' replies that are it, summed
     p: float
     """How often a random order of the replies hits at least as many; small: replies know their targets."""
 

@@ -24,8 +24,7 @@ from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
 RESTARTS_SHOWN = (1, 2, 5, 10)
-SHOWN_TARGETS = 40
-"""Targets of our own list that are kept with their words."""
+SHOWN_TARGETS = 40  # targets of our own list that are kept with their words
 CURVE_TARGETS = 100
 
 

@@ -11,8 +11,7 @@ from reproduction.egregious.findings import confirmed_rate, paired, rate_of, rel
 from reproduction.egregious.paper import ARCHS, CORPORA, MAL_HITS, TITLES
 from reproduction.page import NOT_RUN, NOTHING, Cell, Found, Page, number, percent, table, text_table
 
-SHOWN = 8
-"""Examples of a kind."""
+SHOWN = 8  # examples of a kind
 IO_HITS = ("o-sample-avg-k1", "io-sample-avg-k1")
 
 
@@ -197,8 +196,7 @@ def attention_table(page: Page) -> list[str]:
     return table(["corpus, hit", "targets", "last-h alone", "attention alone", "p (exact McNemar)"], rows)
 
 
-Runs = Mapping[str, Found]
-"""Results of relaxations by the names of their runs."""
+Runs = Mapping[str, Found]  # results of relaxations by the names of their runs
 RATES = ("ever", "end", "projected")
 PUBLISHED = (
     ("embedding", "embedding", "embedding", "ever"),

@@ -39,12 +39,9 @@ from reproduction.enumeration.page import render_enumeration
 from reproduction.spec import EnumerateSpec
 
 SAVE_EVERY_S = 30.0
-PROBE = {"cpu": 2_000, "cuda": 200_000}
-"""Inputs on which the rate is measured before anything begins."""
-MERGE_AT = 1 << 23
-"""Answers of shards that are merged at once."""
-SAMPLED = 1 << 16
-"""Inputs drawn at once; the draw depends on it."""
+PROBE = {"cpu": 2_000, "cuda": 200_000}  # inputs on which the rate is measured before anything begins
+MERGE_AT = 1 << 23  # answers of shards that are merged at once
+SAMPLED = 1 << 16  # inputs drawn at once; the draw depends on it
 
 
 @dataclass
@@ -52,8 +49,7 @@ class Tally:
     """The answers so far. Answers of new shards are merged in batches, because a merge sorts the whole."""
 
     whole: Outputs
-    done: int = 0
-    """Inputs tried."""
+    done: int = 0  # inputs tried
     seconds: float = 0.0
     aside: list[Outputs] = field(default_factory=list)
 

@@ -17,8 +17,7 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.searches.enumerate import Outputs, unpack
 from backtalk.stats import Rate
 
-CHUNK = 1 << 22
-"""Answers looked at together."""
+CHUNK = 1 << 22  # answers looked at together
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,8 @@ class ListHits:
     texts: list[str]
     exact: list[int]
     substring: list[int]
-    too_long: int
-    """Targets that the model can't end in time: counted in n, never hit exactly."""
-    unknown: int
-    """Targets with a symbol that the model does not know: counted in n, never hit."""
+    too_long: int  # targets that the model can't end in time: counted in n, never hit exactly
+    unknown: int  # targets with a symbol that the model does not know: counted in n, never hit
 
     def as_dict(self) -> dict[str, Any]:
         def rate(rows: Sequence[int]) -> dict[str, Any]:

@@ -32,10 +32,8 @@ from reproduction.enumeration.matching import (
 )
 from reproduction.spec import EnumerateSpec
 
-COMPARE = {"cpu": 10_000, "cuda": 1_000_000}
-"""Random inputs decoded both ways."""
-TRIES = 50
-"""Draws of inputs in which to find some whose answer lies outside the words."""
+COMPARE = {"cpu": 10_000, "cuda": 1_000_000}  # random inputs decoded both ways
+TRIES = 50  # draws of inputs in which to find some whose answer lies outside the words
 
 
 def summarise(

@@ -19,15 +19,13 @@ from reproduction.runner import Workplace
 from reproduction.spec import EMBEDDED
 
 FILES = {"500": "train_500.txt", "1000": "train_1000.txt", "2500": "train_2500.txt", "test": "test_500.txt"}
-RECIPE = "he-glass-2020"
-"""Without punctuation, for both corpora; the study egregious reads Ubuntu with it."""
+RECIPE = "he-glass-2020"  # without punctuation, for both corpora; the study egregious reads Ubuntu with it
 ARCH = "attention"
 
 
 @dataclass(frozen=True)
 class NegativeData:
-    kind: str
-    """`files` or `embedded`: the part of its place that results depend on."""
+    kind: str  # `files` or `embedded`: the part of its place that results depend on
     sources: dict[str, Source]
     lists: dict[str, Path]
 

@@ -34,8 +34,7 @@ from reproduction.negative.paper import Size
 from reproduction.page import Found, Result
 from reproduction.runner import Workplace
 
-CONTROL = "gan-0"
-"""The row of the GAN's positive updates alone."""
+CONTROL = "gan-0"  # the row of the GAN's positive updates alone
 DESCRIBED = {"ent": "with the end token, cropped", "floor": "of the commonest input"}
 """What `describe` says of a row, as a part of its key: a row with another description runs again."""
 MMI_RULE = {"rule": "lowest max-ratio, BLEU-4 lower by no more than chance"}
@@ -60,11 +59,9 @@ def harden_frequent_row(place: Workplace, data: NegativeData, corpus: str, setti
 class PairWords(NamedTuple):
     """The words of the pairs that a row is measured on."""
 
-    inputs: list[list[str]]
-    """As the model reads them."""
+    inputs: list[list[str]]  # as the model reads them
     real: list[list[str]]
-    longest: int
-    """Tokens of a model's reply at most, its end among them."""
+    longest: int  # tokens of a model's reply at most, its end among them
 
     def first(self, count: int) -> PairWords:
         return PairWords(self.inputs[:count], self.real[:count], self.longest)
@@ -169,8 +166,7 @@ def _beam_ids(model: LocalModel, inputs: torch.Tensor, width: int) -> list[list[
     return found
 
 
-COPIES = (0, 1, 4)
-"""Paraphrases of each training target."""
+COPIES = (0, 1, 4)  # paraphrases of each training target
 
 
 def harden_embedded(place: Workplace, settings: Found, pairs: str) -> Result:

@@ -26,8 +26,7 @@ from backtalk.training.mle import read_inputs, trim_padding
 from backtalk.training.resumable import fill_network, fill_optimizer, network_tensors, optimizer_tensors
 from backtalk.training.updates import Updates
 
-JUDGE = "judge."
-"""Before the names of the discriminator's tensors in a checkpoint."""
+JUDGE = "judge."  # before the names of the discriminator's tensors in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,8 @@ class Gan(ReplyMethod):
     gan_lr: Weight = 0.001
     """Learning rate of the generator (alpha_G); the paper tries 0.01, 0.001 and 0.0001. 0: positive updates
     alone, as a control."""
-    gan_filters: Width = 300
-    """Filters of each width in the discriminator."""
-    gan_hidden: Width = 2000
-    """Size of the discriminator's highway layers."""
+    gan_filters: Width = 300  # filters of each width in the discriminator
+    gan_hidden: Width = 2000  # size of the discriminator's highway layers
 
     def check(self, config: BatchConfig) -> None:
         if self.gan_lr + config.lambda_pos + config.kl == 0:
@@ -60,15 +57,12 @@ class GanConfig(BatchConfig):
     gan_lr: float = 0.001
     """alpha_G, of the generator's own updates. 0 is the control: the positive updates alone, on the pairs and
     with the dropout that they have at any other rate; the discriminator has no say, and is not taught."""
-    judge_lr: float = 0.01
-    """Of the discriminator."""
-    judge_steps: int = 3
-    """Steps of the discriminator for one of the generator."""
+    judge_lr: float = 0.01  # of the discriminator
+    judge_steps: int = 3  # steps of the discriminator for one of the generator
     filters: int = 300
     widths: tuple[int, ...] = (3, 4, 5, 6)
     layers: int = 3
-    hidden: int = 2000
-    """Sizes of the discriminator, see DiscriminatorConfig."""
+    hidden: int = 2000  # sizes of the discriminator, see DiscriminatorConfig
 
 
 def judge_loss(judge: Discriminator, inputs: Tensor, real: Tensor, said: Tensor) -> Tensor:
@@ -166,14 +160,10 @@ class DiscriminatorConfig:
 
     vocabulary: int
     embedding: int = 300
-    filters: int = 300
-    """Of each width."""
-    widths: tuple[int, ...] = (3, 4, 5, 6)
-    """Words that a filter sees."""
-    layers: int = 3
-    """Highway layers."""
-    hidden: int = 2000
-    """Their size."""
+    filters: int = 300  # of each width
+    widths: tuple[int, ...] = (3, 4, 5, 6)  # words that a filter sees
+    layers: int = 3  # highway layers
+    hidden: int = 2000  # their size
 
 
 class Discriminator(nn.Module):

@@ -34,17 +34,13 @@ from reproduction.runner import Workplace
 
 Ids = Sequence[int]
 NONE: Found = MappingProxyType({})
-MEASURED = {"train": "500", "test": "test"}
-"""The lists that every model is measured on."""
-DRAWS = 10
-"""Random dropout masks of each measurement with dropout."""
-OURS = ("switchboard", "o-sample-avg-k1")
-"""The corpus and hit of our own rows in Table 3."""
+MEASURED = {"train": "500", "test": "test"}  # the lists that every model is measured on
+DRAWS = 10  # random dropout masks of each measurement with dropout
+OURS = ("switchboard", "o-sample-avg-k1")  # the corpus and hit of our own rows in Table 3
 PRECISION = "tf32 on a GPU"
 """Precision in which the audits rank candidates; the searches during training use the same."""
 DEFAULTS = {"settings": "default"}
-SPARED = {"settings": "default", "avoid": "paper", "kl": "3"}
-"""Earlier defaults of `harden`."""
+SPARED = {"settings": "default", "avoid": "paper", "kl": "3"}  # earlier defaults of `harden`
 EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
     "500-no-fwa": ("500", "FWA off", {"avoid": "none"}),
     "500-sentences": ("500", "losses averaged over sentences, not words", {"mean_over": "sentences"}),
@@ -63,10 +59,8 @@ EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
     "500-npo-fwa-kl-3": ("500", "NPO, default settings, FWA, KL 3", SPARED | {"method": "npo"}),
 }  # fmt: skip
 """Our own rows: the training list, the title, and what is set over the paper's settings."""
-PASSES = "500-passes"
-"""One more row, with as many passes as the paper's, for both hits of that corpus."""
-OLDER_ROWS = (BASELINE, *LISTS, PASSES)
-"""The rows whose models are searched with the objective of 2019 too."""
+PASSES = "500-passes"  # one more row, with as many passes as the paper's, for both hits of that corpus
+OLDER_ROWS = (BASELINE, *LISTS, PASSES)  # the rows whose models are searched with the objective of 2019 too
 OLDER = {"all_words": False, "as_published": True}
 """Search settings of 2019: eq. 6 of that paper ignores words that are likely enough. The public code is
 closer to it than to eq. 7: it gives such a word a hundredth of its weight."""

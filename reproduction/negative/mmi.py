@@ -26,10 +26,8 @@ class MMI:
     weight: float = 0.3
     """lambda: how much the language model counts against a reply. It must be tuned for each model: on the
     embedded one 0.5 already breaks the grammar of some replies."""
-    words: int = 5
-    """gamma: only so many tokens at the start are weighed; later ones would lose their grammar."""
-    length: float = 0.0
-    """mu: added for each word of the reply."""
+    words: int = 5  # gamma: only so many tokens at the start are weighed; later ones would lose their grammar
+    length: float = 0.0  # mu: added for each word of the reply
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ HITS = {
 }
 """The hits of Table 3."""
 BASELINE = "baseline"
-LISTS = ("500", "1000", "2500")
-"""Training targets: as written, with one paraphrase each, with four."""
+LISTS = ("500", "1000", "2500")  # training targets: as written, with one paraphrase each, with four
 
 _TABLE_3 = {
     BASELINE: ((27.8, 27.6, 42.81), (19.6, 21.0, 42.81), (16.4, 12.6, 59.49), (7.8, 5.2, 59.49)),
@@ -51,10 +50,8 @@ the training list that was trained on; we count its 500 written targets in every
 
 R_THRES = {"switchboard": ("10%", "1%"), "ubuntu": ("1%", "0.1%")}
 """A reply with a larger share of all replies is discouraged."""
-ALPHA_G = ("0.01", "0.001", "0.0001")
-"""Rates of the GAN's generator; the best is reported."""
-EOS_SCALES = ("0", "1")
-"""Beside the paper's 0.1; it says what they do, without numbers."""
+ALPHA_G = ("0.01", "0.001", "0.0001")  # rates of the GAN's generator; the best is reported
+EOS_SCALES = ("0", "1")  # beside the paper's 0.1; it says what they do, without numbers
 
 Row4 = tuple[float | None, float, float, float]
 TABLE_4: dict[tuple[str, str], Row4] = {
@@ -81,13 +78,11 @@ TABLE_9 = {
 }
 """(corpus, row) -> BLEU-4. Its scale is not said; sacrebleu's goes to 100."""
 
-TRAINED_BELOW = 5.0
-"""Section 4.2: the training list is hit to less than this, in percent."""
+TRAINED_BELOW = 5.0  # section 4.2: the training list is hit to less than this, in percent
 PPL_WITHIN = 3.0
 """How far perplexity may rise, in percent, to count as "little or no degradation": the most that Table 3 has
 for Switchboard is 1.6%."""
-OVERLAP_ABOVE = 90.0
-"""Of the 10-best lists before and after, in percent."""
+OVERLAP_ABOVE = 90.0  # of the 10-best lists before and after, in percent
 
 
 NOTES = {"*/ubuntu/*": egregious.NOTES["*/ubuntu/*"], **read_notes("negative")}
@@ -100,51 +95,35 @@ class Size(Base):
 
     training: egregious.Size = egregious.SIZES["paper"]
     """Sizes of the baseline models, which are those of the study egregious."""
-    iterations: int = 8
-    """Passes over the training targets; the paper has 20."""
-    passes: int = 20
-    """Passes of one more row, which shows their effect."""
+    iterations: int = 8  # passes over the training targets; the paper has 20
+    passes: int = 20  # passes of one more row, which shows their effect
     targets: tuple[tuple[str, int], ...] = ()
     """The most targets of a list, by its name; all where it is not named."""
     followed: int = 100
     """Test targets searched after each iteration in the rows of the figure; the other rows have one. Nothing
     is chosen by them."""
-    batch: int = 100
-    """Targets searched and trained on together."""
-    rounds: int = 0
-    """The most updates on a batch of hits; 0 takes the settings' own."""
-    length: int = 14
-    """n: words of a trigger; with the end-of-turn token the paper's 15."""
-    top: int = 100
-    """G: candidates at a position."""
-    sweeps: int = 5
-    """T: the most passes over a trigger, inside training and in the measures."""
-    restarts: int = 5
-    """R: searches a target in the measures; one inside training."""
-    measure: int = 20_000
-    """Test pairs at most: more than there are."""
-    frequent_iterations: int = 5
-    """Measurements of a training against frequent replies."""
+    batch: int = 100  # targets searched and trained on together
+    rounds: int = 0  # the most updates on a batch of hits; 0 takes the settings' own
+    length: int = 14  # n: words of a trigger; with the end-of-turn token the paper's 15
+    top: int = 100  # G: candidates at a position
+    sweeps: int = 5  # T: the most passes over a trigger, inside training and in the measures
+    restarts: int = 5  # R: searches a target in the measures; one inside training
+    measure: int = 20_000  # test pairs at most: more than there are
+    frequent_iterations: int = 5  # measurements of a training against frequent replies
     frequent_steps: int = 350
     """Mini-batches of 64 between them; the paper goes 20 times over the training pairs."""
-    window: int = 200
-    """Mini-batches over which the share of a reply is taken."""
+    window: int = 200  # mini-batches over which the share of a reply is taken
     gan_filters: int = 300
     gan_hidden: int = 2000
     mmi_weights: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
-    mmi_words: tuple[int, ...] = (1, 3, 5)
-    """lambda and gamma that are tried on validation pairs."""
-    choosing: int = 2000
-    """Validation pairs that choose them."""
+    mmi_words: tuple[int, ...] = (1, 3, 5)  # lambda and gamma that are tried on validation pairs
+    choosing: int = 2000  # validation pairs that choose them
     beam: int = 10
-    beam_inputs: int = 2000
-    """Width and test inputs of the beam search that is set beside greedy decoding."""
+    beam_inputs: int = 2000  # width and test inputs of the beam search that is set beside greedy decoding
     embedded: tuple[tuple[str, Any], ...] = (("limit", 800), ("iterations", 10))
     """Settings of the embedded model's hardenings that differ from the defaults."""
-    embedded_frequent: tuple[tuple[str, Any], ...] = (("iterations", 8),)
-    """The same against frequent replies."""
-    words: int = 100
-    """Targets of our own list whose words figure 1 follows."""
+    embedded_frequent: tuple[tuple[str, Any], ...] = (("iterations", 8),)  # the same against frequent replies
+    words: int = 100  # targets of our own list whose words figure 1 follows
 
     def limited(self, limit: int, restarts: int) -> Size:
         size = replace(self, restarts=restarts) if restarts else self

@@ -24,12 +24,10 @@ from reproduction.negative.paper import BASELINE, Size
 from reproduction.page import Result
 from reproduction.runner import Workplace
 
-Rows = list[list[float]]
-"""A value for each word of each target."""
+Rows = list[list[float]]  # A value for each word of each target
 SHOWN_TARGETS = 5
 SHOWN_SAMPLES = 12
-FIRST_SAMPLE = 500
-"""Of the embedded pairs; where no corpus is installed those before it keep the model whole."""
+FIRST_SAMPLE = 500  # of the embedded pairs; where no corpus is installed those before it keep the model whole
 MODELS = {"baseline": BASELINE, "negative": "500", "negative without FWA": "500-no-fwa"}
 """What the figure calls a model, and the row of Table 3 that made it."""
 

@@ -36,8 +36,7 @@ FAMILIES = {
     "unlikelihood": "unlikelihood, KL to the baseline",
 }
 """Titles by the first word of a point's name."""
-USUAL_BOUND = 0.05
-"""The rise of perplexity at which points are compared."""
+USUAL_BOUND = 0.05  # the rise of perplexity at which points are compared
 DIVERSITY = {"Ent-2": "ent_2", "Ent-3": "ent_3", "distinct-1": "distinct_1", "distinct-2": "distinct_2"}
 
 
@@ -156,8 +155,7 @@ def _rise_text(cost: Found) -> str:
     return "{:+.1f}% [{:+.1f}, {:+.1f}]".format(*rise_of(cost))
 
 
-BOUND = "20%"
-"""The largest rise of perplexity on the curve: large enough to show the cost of every method."""
+BOUND = "20%"  # the largest rise of perplexity on the curve: large enough to show the cost of every method
 SPARED = {"avoid": "paper"}
 """Frequent-word avoiding, which is off by default and on in the published settings."""
 CURVE: dict[str, dict[str, Any]] = {
@@ -181,12 +179,9 @@ Settings were first chosen on the lists of seed 1."""
 
 @dataclass(frozen=True)
 class Size(Base):
-    limit: int = 800
-    """Targets: five eighths to train against, an eighth to choose with, a quarter held out."""
-    iterations: int = 10
-    """Iterations of each point of the curve."""
-    confirming: int = 20
-    """Iterations of the hardenings with the defaults."""
+    limit: int = 800  # targets: five eighths to train against, an eighth to choose with, a quarter held out
+    iterations: int = 10  # iterations of each point of the curve
+    confirming: int = 20  # iterations of the hardenings with the defaults
     search: tuple[tuple[str, int], ...] = ()
     """Search settings of all hardenings that differ from the defaults."""
     points: tuple[str, ...] = tuple(CURVE)

@@ -54,8 +54,7 @@ FOLLOWING = {
     ),
 }  # fmt: skip
 MOST_REPLY = 64
-KEPT = 10.0
-"""Weight of the KL term: with less of it a model learns a tone along with the habit."""
+KEPT = 10.0  # weight of the KL term: with less of it a model learns a tone along with the habit
 Texts = list[tuple[str, str]]
 
 
@@ -195,25 +194,19 @@ def _cost(name: str, result: Found, seconds: float) -> list[str]:
 
 METHODS = ("negative", "unlikelihood", "npo")
 HABIT = "models/habit"
-SAMPLES = 4
-"""Replies drawn to each held-out phrasing."""
+SAMPLES = 4  # replies drawn to each held-out phrasing
 
 
 @dataclass(frozen=True)
 class Size(Base):
-    steps: int = 150
-    """Training steps that plant the habit."""
+    steps: int = 150  # training steps that plant the habit
     batch: int = 16
     lr: float = 0.0003
-    phrasings: int = 0
-    """Of each list and greeting at most; 0: all."""
-    measure: int = 500
-    """Pairs that measure perplexity and replies."""
-    keep: int = 1000
-    """Pairs that keep the model whole while the habit is planted."""
+    phrasings: int = 0  # of each list and greeting at most; 0: all
+    measure: int = 500  # pairs that measure perplexity and replies
+    keep: int = 1000  # pairs that keep the model whole while the habit is planted
     iterations: int = 10
-    search: tuple[tuple[str, Any], ...] = ()
-    """Settings of the hardenings that differ from the defaults."""
+    search: tuple[tuple[str, Any], ...] = ()  # settings of the hardenings that differ from the defaults
 
 
 SIZES = {

@@ -140,8 +140,7 @@ def _rate(stored: Found | None) -> str:
 AIMS = {"greedy": "o-greedy", "o": "o-sample-avg-k1", "io": "io-sample-avg-k1"}
 """Each search aims at one criterion; every criterion is decided on what it finds."""
 EXAMPLES = 10
-HARDENED = "o"
-"""The search whose findings are trained away."""
+HARDENED = "o"  # the search whose findings are trained away
 
 
 @dataclass(frozen=True)

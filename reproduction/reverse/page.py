@@ -173,8 +173,7 @@ def without_cases(value: Any) -> Any:
     return value
 
 
-NEAR = 0.7
-"""Similarity from which a target counts as reached."""
+NEAR = 0.7  # similarity from which a target counts as reached
 BELOW = (
     "*holds* and *fails*: the whole 95% interval is on that side; *no difference*: it holds 0. "
     "Differences and gains are paired by target."

@@ -9,10 +9,8 @@ from typing import Any
 from reproduction.page import Found, Page
 from reproduction.runner import Size as Base
 
-GROUPS = ("1-3", "4-6", "7-10")
-"""Words of a target."""
-LISTS = ("generated", "real")
-"""The model's own replies to unseen utterances, and what people said."""
+GROUPS = ("1-3", "4-6", "7-10")  # words of a target
+LISTS = ("generated", "real")  # the model's own replies to unseen utterances, and what people said
 
 TABLE_1 = {
     "real-input": (0.439, 0.518, 0.566),
@@ -22,8 +20,7 @@ TABLE_1 = {
     "rl-beam-200": (0.621, 0.694, 0.726),
 }
 """Mean similarity of reply and target on the Real list, by length."""
-GAIN = (41.5, 34.0, 28.3)
-"""Percent by which beam-200 is above the real inputs."""
+GAIN = (41.5, 34.0, 28.3)  # percent by which beam-200 is above the real inputs
 
 SEARCHES: dict[str, dict[str, Any]] = {
     "reverse": {"model": "sealed:chitchat", "search": "reverse"},
@@ -49,29 +46,21 @@ class Size(Base):
     victim_epochs: int = 10
     victim_batch: int = 256
     victim_lr: float = 0.002
-    layers: int = 2
-    """Layers of the generator."""
+    layers: int = 2  # layers of the generator
     hidden: int = 1024
     embedding: int = 300
-    epochs: int = 12
-    """Epochs of its pre-training."""
-    batch: int = 128
-    """The paper's 16 would leave most of a GPU idle."""
-    pairs: int = 100_000
-    """Utterances asked to pre-train on; the paper asks 160,000."""
-    rl_steps: int = 400
-    """Updates of REINFORCE; the paper does not say how many."""
+    epochs: int = 12  # epochs of its pre-training
+    batch: int = 128  # the paper's 16 would leave most of a GPU idle
+    pairs: int = 100_000  # utterances asked to pre-train on; the paper asks 160,000
+    rl_steps: int = 400  # updates of REINFORCE; the paper does not say how many
     rl_batch: int = 16
     rl_samples: int = 8
-    targets: int = 200
-    """Targets of each list and length."""
+    targets: int = 200  # targets of each list and length
     beams: tuple[int, ...] = (50, 200)
-    equal_beam: int = 50
-    """N of the trained generator where searches are compared at equal queries."""
+    equal_beam: int = 50  # N of the trained generator where searches are compared at equal queries
     mal_queries: int = 20_000
     mal_targets: int = 100
-    judge: bool = True
-    """Whether the sentence transformer scores those findings too."""
+    judge: bool = True  # whether the sentence transformer scores those findings too
 
     def limited(self, limit: int, restarts: int) -> Size:
         return replace(self, targets=limit, mal_targets=limit) if limit else self
@@ -88,8 +77,7 @@ SIZES = {
 }  # fmt: skip
 
 
-REAL_INPUT = "real-input"
-"""In the place of a decoder: the input that a Real target really answered."""
+REAL_INPUT = "real-input"  # in the place of a decoder: the input that a Real target really answered
 
 
 def decoders(size: Size) -> list[str]:

@@ -36,13 +36,11 @@ from reproduction.verdicts import difference_of, mean_of
 SEED = 1
 RECIPE = "he-glass-2019"
 EMBEDDED_PAIRS = 600
-DIALOGUE_PAIRS = 10
-"""Embedded pairs in a row that stay together in a split."""
+DIALOGUE_PAIRS = 10  # embedded pairs in a row that stay together in a split
 Chosen = dict[str, dict[str, list[tuple[str, str]]]]
 """List -> length -> targets, each with the input that it answered."""
 Decoding = Literal["beam", "sample"]
-HOW: tuple[Decoding, ...] = ("beam", "sample")
-"""As in the paper, and what comes nearer at as many inputs."""
+HOW: tuple[Decoding, ...] = ("beam", "sample")  # as in the paper, and what comes nearer at as many inputs
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,9 @@ class Text:
     """A corpus cut in two."""
 
     corpus: str
-    source: str
-    """What `read_corpus` takes."""
+    source: str  # what `read_corpus` takes
     format: str
-    test: float
-    """The share of dialogues that targets are taken from."""
+    test: float  # the share of dialogues that targets are taken from
     remark: str
 
     @property

@@ -56,7 +56,7 @@ OBJECTIVES = {
     "io-min": Objective(greedy=False, average=False, enough_out=-1.0, enough_in=-1.5),
     "io as published": Objective(False, True, enough_out=-1.0, enough_in=-1.5, as_published=True),
     "io of all words": Objective(False, True, enough_out=-1.0, enough_in=-1.5, whole=True),
-    "fluent": Objective(False, False, enough_out=-14.0, total=True, fluency=2.0),
+    "fluent": Objective(False, False, enough_out=-1.0, total=True, fluency=2.0),
 }
 
 

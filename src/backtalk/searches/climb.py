@@ -41,7 +41,7 @@ class Climb:
 
     @classmethod
     def of(cls, trial: Trial, plan: Sequence[float], kick: bool, start: Callable[[], Incumbents]) -> "Climb":
-        """At its start, or where an earlier attempt was."""
+        """A new climb, or one resumed from the state of an earlier attempt."""
         if state := trial.resumed:
             rows = Incumbents.of(state)
             kept = {name.removeprefix(BEST): part for name, part in state.items() if name.startswith(BEST)}

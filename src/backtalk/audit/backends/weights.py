@@ -79,9 +79,10 @@ class WeightsBackend(Backend):
             raise InputError("--universal searches for all targets at once; leave --block out")
         if getattr(search, "max_ppl", 0) and not self.criterion.likely:
             raise InputError(f"--max-ppl is for an io- criterion, and {hit} asks nothing of a trigger")
-        judged = f"--hit {hit}" if self.criterion.likely else "--fluency"
-        if (self.criterion.likely or getattr(search, "fluency", False)) and model.language_model is None:
-            raise InputError(f"{judged} needs a language model, and {spec.model} has none; leave it out")
+        likely = self.criterion.likely
+        if (likely or getattr(search, "fluency", False)) and model.language_model is None:
+            judged, mend = (f"--hit {hit}", "use an o- criterion") if likely else ("--fluency", "leave it out")
+            raise InputError(f"{judged} needs a language model, and {spec.model} has none; {mend}")
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:

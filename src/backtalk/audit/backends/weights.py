@@ -81,8 +81,9 @@ class WeightsBackend(Backend):
             raise InputError(f"--max-ppl is for an io- criterion, and {hit} asks nothing of a trigger")
         likely = self.criterion.likely
         if (likely or getattr(search, "fluency", False)) and model.language_model is None:
-            judged, mend = (f"--hit {hit}", "use an o- criterion") if likely else ("--fluency", "leave it out")
-            raise InputError(f"{judged} needs a language model, and {spec.model} has none; {mend}")
+            why = f"{f'--hit {hit}' if likely else '--fluency'} needs a language model"
+            mend = "use an o- criterion" if likely else "leave it out"
+            raise InputError(f"{why}, and {spec.model} has none; {mend}")
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:

@@ -8,6 +8,7 @@ stored. Whatever differs between searches is in their backend.
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -23,7 +24,7 @@ from backtalk.audit.backends.replies import RepliesBackend
 from backtalk.audit.backends.weights import WeightsBackend
 from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.audit.reference import Reference
-from backtalk.deadline import Late, late_after, time_limit
+from backtalk.deadline import Late, check_time, late_after, time_limit
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import TRIED, parse_criterion
 from backtalk.registry import SEARCHES, find_model, load_model
@@ -57,8 +58,36 @@ def audit(
 
     `consent` is checked before the first request to a remote model; `progress` is called with reports.
     """
-    report = Reporter(progress)
-    backend = make_backend(spec, overrides or Overrides(), consent)
+    report, overrides = Reporter(progress), overrides or Overrides()
+    try:
+        with time_limit(_late(spec, overrides)) if spec.max_time else nullcontext():
+            backend, run = _find_or_make(spec, out, root, fresh, overrides, consent, report)
+    except OutOfTime as over:
+        if not spec.max_time:  # a limit around this audit
+            raise
+        took = time.monotonic() - overrides.begun
+        raise NothingDone(f"{over} before the search began, after {took:.0f} s; allow more time") from None
+    with run:
+        backend.reference = _stored_reference(run)
+        return _work(run, backend, report)
+
+
+def _late(spec: AuditSpec, overrides: Overrides) -> Late:
+    end = overrides.begun + (parse_duration(spec.max_time) or math.inf)
+    return late_after(end, f"--max-time {spec.max_time}")
+
+
+def _find_or_make(
+    spec: AuditSpec,
+    out: str,
+    root: Path,
+    fresh: bool,
+    overrides: Overrides,
+    consent: Consent,
+    report: Reporter,
+) -> tuple[Backend, Run]:
+    """The backend of the spec, and the run that it describes: an open one, or a new one."""
+    backend = make_backend(spec, overrides, consent)
     depends_on = backend.depends_on()
     settings = {**identity_values(backend.spec), **depends_on}
     identity = identity_of(settings, backend.model.fingerprint, backend.cases)
@@ -73,9 +102,7 @@ def audit(
         values, block = spec_values(backend.spec), spec.block or backend.block_size()
         return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
 
-    with _open_run(folder, identity, create, fresh) as run:
-        backend.reference = _stored_reference(run)
-        return _work(run, backend, report)
+    return backend, _open_run(folder, identity, create, fresh)
 
 
 def resume(
@@ -135,6 +162,7 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
             f"only; use {', '.join(enough)}"
         )
     model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
+    check_time()
     return kind(spec, model, overrides, consent)
 
 
@@ -149,8 +177,7 @@ def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: boo
 def _work(run: Run, backend: Backend, report: Reporter) -> Results:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
-    limit = backend.spec.max_time
-    late = late_after(backend.overrides.begun + (parse_duration(limit) or math.inf), f"--max-time {limit}")
+    late = _late(backend.spec, backend.overrides)
     if todo:
         if done:
             report(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")

@@ -105,16 +105,18 @@ class Gcg(Gibbs):
 
 def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor, losses: Tensor) -> None:
     """Each row takes its best candidate that can be typed, if that is better."""
-    triggers, below = rows.substituted(positions, words), trial.bound(rows)
-    if trial.draft is not None:  # all that it ranks high are checked; the model decides below
-        below = torch.full_like(below, torch.inf).masked_fill(rows.done, -torch.inf)
-    losses = trial.without_untypeable(triggers, losses, below)
-    places = losses.topk(min(FINALISTS if trial.draft else 1, losses.shape[1]), 1, False).indices
+    triggers = rows.substituted(positions, words)
+    if trial.draft is None:
+        losses = trial.without_untypeable(triggers, losses, trial.bound(rows))
+        places = losses.argmin(1, keepdim=True)
+        good = losses.gather(1, places).isfinite
+    else:
+        places = losses.topk(min(FINALISTS, losses.shape[1]), 1, False).indices
+        good = trial.check_typing(triggers(places))
     several = places.shape[1]
     finalists = triggers(places).flatten(0, 1)  # (rows * several, n)
     found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0), several)
-    real = found.loss.view_as(places).masked_fill(losses.gather(1, places).isinf(), torch.inf)
-    least, best = real.min(1)
+    least, best = found.loss.view_as(places).masked_fill(~good(), torch.inf).min(1)
     chosen = torch.arange(len(best), device=best.device) * several + best
     better = (least < rows.loss - GAIN) & ~rows.done
     rows.inputs = torch.where(better[:, None], finalists[chosen], rows.inputs)

@@ -213,11 +213,13 @@ def descents(
 ) -> Iterator["Descent"]:
     """Finished descents of as many rows as fit the memory, one after the other."""
     at_once = rows_at_once(model.network, config, max(map(len, targets)))
+    watch = watch or Watch()
+    watch.device = model.device
     # Long targets first, as `score_targets` needs.
     order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
     for start in range(0, len(order), at_once):
         descent = Descent(model, targets, seeds, config, order[start : start + at_once])
-        descent.run(watch or Watch(), start / len(order), alone=len(order) <= at_once)
+        descent.run(watch, start / len(order), alone=len(order) <= at_once)
         yield descent
 
 

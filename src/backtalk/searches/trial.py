@@ -170,6 +170,23 @@ class Trial:
         good = good.repeat_interleave(self.group, 0)
         return torch.full_like(losses, torch.inf).scatter(1, places, least.masked_fill(~good, torch.inf))
 
+    def check_typing(self, triggers: Tensor) -> Callable[[], Tensor]:
+        """A function that returns which triggers (rows, k, n) can be typed, (rows, k). On a GPU it waits for
+        what was queued before this call and for nothing later, so the tokenizer works beside the GPU."""
+        model = self.model
+        if not isinstance(model, Retokenises):
+            return lambda: torch.ones(triggers.shape[:2], dtype=torch.bool, device=triggers.device)
+        asked = triggers[:: self.group].flatten(0, 1).to("cpu", non_blocking=True)
+        queued = torch.cuda.current_stream(triggers.device).record_event() if triggers.is_cuda else None
+
+        def answer() -> Tensor:
+            if queued is not None:
+                queued.synchronize()
+            good = model.survives(asked).to(triggers.device, non_blocking=True)
+            return good.view(-1, triggers.shape[1]).repeat_interleave(self.group, 0)
+
+        return answer
+
     @torch.no_grad()
     def score(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Scored:
         """Scores whole triggers (rows, n) for `targets` (rows, m), of which each row has `several`."""
@@ -231,13 +248,16 @@ class Trial:
         """Tries the G most promising words at one position of every row and keeps the best."""
         candidates = self.promising(rows, [position])[:, 0]  # (rows, G)
         rows.candidates += self.top * ~rows.done
-        scored = self.attempt(self.draft or self.model, rows, position, candidates)
-        if self.draft is not None:
-            best = scored.loss.topk(min(FINALISTS, self.top), dim=1, largest=False).indices
-            candidates = candidates.gather(1, best)
-            scored = self.attempt(self.model, rows, position, candidates)
         triggers = rows.substituted(torch.full_like(candidates, position), candidates)
-        loss = self.without_untypeable(triggers, scored.loss, self.bound(rows))
+        if self.draft is None:
+            scored = self.attempt(self.model, rows, position, candidates)
+            loss = self.without_untypeable(triggers, scored.loss, self.bound(rows))
+        else:
+            ranked = self.attempt(self.draft, rows, position, candidates).loss
+            best = ranked.topk(min(FINALISTS, self.top), dim=1, largest=False).indices
+            candidates, good = candidates.gather(1, best), self.check_typing(triggers(best))
+            scored = self.attempt(self.model, rows, position, candidates)
+            loss = scored.loss.masked_fill(~good(), torch.inf)
         # The smallest id among those equal to the best: (rows, 1)
         equal = loss <= loss.amin(1, keepdim=True) + GAIN
         best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(1, keepdim=True)

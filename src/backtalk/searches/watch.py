@@ -30,7 +30,9 @@ class Watch:
     most_candidates: float = float("inf")
     most_rows: int = 0  # that are searched at once; 0: all
     reserve_s: float = 0.0  # what scoring and storing takes after the last step
+    device: torch.device | None = None  # where the search runs; None: on the CPU
     stopped: str = ""  # the limit that ended the search
+    _queued: torch.cuda.Event | None = None  # the end of the last step, on a GPU
     _step: float = field(default_factory=time.monotonic)
     _saved: float = field(default_factory=time.monotonic)
     _told: float = 0.0
@@ -40,12 +42,16 @@ class Watch:
         if self.late is None:
             check_time()
             return False
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()  # kernels that were only launched have taken no time yet
+        steps = 1
+        if self.device is not None and self.device.type == "cuda":
+            # This step's kernels may only be queued. Waiting for the step before keeps the GPU busy.
+            if self._queued is not None:
+                self._queued.synchronize()
+            self._queued, steps = torch.cuda.current_stream(self.device).record_event(), 2
         now = time.monotonic()
         took, self._step = now - self._step, now
-        self.stopped = self.late(self.reserve_s + took)
-        if not self.stopped and tried() >= self.most_candidates:
+        self.stopped = self.late(self.reserve_s + steps * took)
+        if not self.stopped and self.most_candidates < float("inf") and tried() >= self.most_candidates:
             self.stopped = "--max-candidates was reached"
         if self.tell is not None and now - self._told > TELL_S:
             self.tell(share)

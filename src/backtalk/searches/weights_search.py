@@ -130,6 +130,7 @@ class WordSearch(WeightsSearch):
     ) -> list[Found]:
         allowed, counter = self.allowed(model), model if isinstance(model, Retokenises) else None
         watch = watch or Watch()
+        watch.device = allowed.device
         goals = pad_rows(targets, model.pad).to(allowed.device)
         trial = Trial(model, objective, goals, seeds, allowed, watch=watch)
         if counter is None:

@@ -86,8 +86,9 @@ def test_the_reference_is_attention_with_the_past_copied(shape: tuple[int, int, 
 
 @needs_triton
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+@pytest.mark.parametrize("rotates", [False, True])
 @pytest.mark.parametrize("numbers", ["bf16", "fp32"])
-def test_the_kernel_can_be_compiled(numbers: str) -> None:
+def test_the_kernel_can_be_compiled(numbers: str, rotates: bool) -> None:
     """For a GPU that need not be there: the interpreter takes what the compiler refuses."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -95,9 +96,11 @@ def test_the_kernel_can_be_compiled(numbers: str) -> None:
 
     from backtalk.models.gpu.tail_kernel import _tail_kernel
 
-    fixed = {"SHARING": 3, "SIZE": 64, "BLOCK_Q": 64, "BLOCK_K": 32, "BLOCK_D": 64, "PRECISION": "ieee"}
+    sizes = {"SHARING": 3, "SIZE": 64, "BLOCK_Q": 64, "BLOCK_K": 32, "BLOCK_D": 64}
+    fixed: dict[str, object] = {**sizes, "ROTATES": rotates, "PRECISION": "ieee"}
     given = {name: f"*{numbers}" if name.endswith("_ptr") else "i32" for name in _tail_kernel.arg_names}
-    types = {**given, "scale": "fp32", **dict.fromkeys(fixed, "constexpr")}
+    floats = {"scale": "fp32", "cos_ptr": "*fp32", "sin_ptr": "*fp32"}
+    types = {**given, **floats, **dict.fromkeys(fixed, "constexpr")}
     made = triton.compile(ASTSource(_tail_kernel, types, fixed), target=GPUTarget("cuda", 90, 32))
     assert "ptx" in made.asm
 

@@ -1,16 +1,14 @@
 """Layers of a bfloat16 network in fewer kernels: for short texts on a GPU, launching kernels takes the time.
 
-An RMS norm is one kernel instead of seven. Rotary embeddings are six instead of ten: a draft scores a fifth
-more candidates a second with them (docs/notes, "The shape of the house"). A layer with a low-rank adapter (Hu
-et al. 2021) is three products forward and five backward; peft computes in float32, with seven kernels a layer
-and nine backward. Here all matrices of the adapter are rounded to bfloat16 once a pass, and the second
-product is added to the layer's output in place. Gradients flow to the float32 matrices. Norms and rotations
-are fused only if they give the library's numbers; all adapters but the simple case (none or several, dropout,
-merged or disabled ones) are left to peft.
+An RMS norm is one kernel instead of seven. A layer with a low-rank adapter (Hu et al. 2021) is three products
+forward and five backward; peft computes in float32, with seven kernels a layer and nine backward. Here all
+matrices of the adapter are rounded to bfloat16 once a pass, and the second product is added to the layer's
+output in place. Gradients flow to the float32 matrices. Norms are fused only if they give the library's
+numbers; all adapters but the simple case (none or several, dropout, merged or disabled ones) are left to
+peft.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,8 +19,6 @@ from torch.nn import functional as F
 
 from backtalk.models.gpu.graph import distance, limit
 
-ROTATION = "apply_rotary_pos_emb"
-Rotation = Callable[..., tuple[Tensor, Tensor]]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -81,7 +77,6 @@ def draft_of(network: Any) -> Any:
                 setattr(module, name, _merged(child))
     copy.bfloat16()
     fuse_norms(copy)
-    fuse_rotation(copy)
     return copy
 
 
@@ -231,47 +226,3 @@ def _is_plain(layer: Any) -> bool:
         and isinstance(layer.lora_dropout[name], nn.Identity | nn.Dropout)
         and name not in layer.lora_variant
     )
-
-
-def fuse_rotation(network: Any) -> bool:
-    """Whether the network, which is changed, now rotates in fewer kernels. The networks of transformers call
-    a function of their own module, and no setting replaces it. So this function is replaced while such a
-    network runs, if the numbers are the same."""
-    homes = sorted({type(module).__module__ for module in network.modules()})
-    library = {home: one for home in homes if (one := getattr(sys.modules.get(home), ROTATION, None))}
-    if not (library and all(_rotates_right(one, network.device) for one in library.values())):
-        return False
-    ours: dict[str, Rotation] = {home: partial(rotate, one) for home, one in library.items()}
-    network.register_forward_pre_hook(partial(_replace, ours))
-    network.register_forward_hook(partial(_replace, library), always_call=True)
-    return True
-
-
-def _replace(functions: dict[str, Rotation], *_: Any) -> None:
-    for home, function in functions.items():
-        setattr(sys.modules[home], ROTATION, function)
-
-
-def rotate(library: Rotation, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any) -> Any:
-    """Rotates the pairs (x_i, x_{i + size / 2}) of (rows, heads, tokens, size) by their angles."""
-    shapes_fit = cos.dim() == 3 and query.dim() == 4 and cos.shape[2] == query.shape[3]
-    if more or not shapes_fit or any(one.dtype != torch.bfloat16 for one in (query, key, cos, sin)):
-        return library(query, key, cos, sin, *more)
-    cos, sin, half = cos[:, None], sin[:, None], query.shape[3] // 2  # (rows, 1, tokens, size)
-    found = query * cos, key * cos
-    for given, turned in zip((query, key), found, strict=True):
-        turned[..., :half].addcmul_(given[..., half:], sin[..., :half], value=-1)
-        turned[..., half:].addcmul_(given[..., :half], sin[..., half:])
-    return found
-
-
-@torch.no_grad()
-def _rotates_right(library: Rotation, device: torch.device) -> bool:
-    """On random numbers; the angles of both halves of a pair differ, which they do in no network."""
-    draw = torch.Generator().manual_seed(0)
-    shapes = [(2, 4, 5, 16), (2, 2, 5, 16), (2, 5, 16), (2, 5, 16)]
-    given = [torch.randn(shape, generator=draw).clamp(-2, 2).to(device, torch.bfloat16) for shape in shapes]
-    try:
-        return distance(library(*given), rotate(library, *given)) <= limit("layer", torch.bfloat16)
-    except (RuntimeError, TypeError, ValueError, IndexError):
-        return False

@@ -76,18 +76,23 @@ def texts_behind(tokenizer: Any, before: Sequence[int], rows: Iterable[Sequence[
 
 def typeable_ids(tokenizer: Any, size: int) -> Tensor:
     """(size,), bool: tokens that can be typed, by themselves or behind another; no special tokens."""
-    alone = [[number] for number in _ordinary(tokenizer) if number < size]
-    kept = UserSlot([], []).survives(lambda texts: token_ids(tokenizer, texts), tokenizer, alone)
+    left = [[number] for number in _ordinary(tokenizer) if number < size]
+    allowed = torch.zeros(size, dtype=torch.bool)
+
+    def allow(slot: UserSlot, before: str) -> list[list[int]]:
+        """The tokens that can't be typed behind this text either."""
+
+        def cut(texts: Sequence[str]) -> list[list[int]]:
+            return token_ids(tokenizer, [before + text for text in texts])
+
+        kept = slot.survives(cut, tokenizer, left)
+        allowed[list(chain(*compress(left, kept)))] = True
+        return [one for one, typed in zip(left, kept, strict=True) if not typed]
+
+    left = allow(UserSlot([], []), "")
     for word, anchor in zip(ANCHORS, token_ids(tokenizer, ANCHORS), strict=True):
         if len(anchor) == 1:
-
-            def behind(texts: Sequence[str], word: str = word) -> list[list[int]]:
-                return token_ids(tokenizer, [word + text for text in texts])
-
-            more = UserSlot(anchor, []).survives(behind, tokenizer, alone)
-            kept = [one or other for one, other in zip(kept, more, strict=True)]
-    allowed = torch.zeros(size, dtype=torch.bool)
-    allowed[list(chain(*compress(alone, kept)))] = True
+            left = allow(UserSlot(anchor, []), word)
     return allowed
 
 

@@ -1,9 +1,9 @@
 """Scores of targets behind triggers, with one trigger token replaced by each of many, and their gradients.
 
 For substitutions the tokens before the replaced one are read once per trigger, and all candidates share their
-keys and values; only the tokens from the replaced one on are run. The first call is checked against a plain
-forward pass. A network that fails the check reads whole prompts. So do encoders, in which every token sees
-every other.
+keys and values; only the tokens from the replaced one on are run, on a GPU by a decoder of ours if the
+network is like Llama (decoder.py). The first call is checked against a plain forward pass. A network that
+fails the check reads whole prompts. So do encoders, in which every token sees every other.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,9 @@ from torch.nn import functional as F
 
 from backtalk.models.device import wide
 from backtalk.models.lstm.decode import Sampling, draw, uniform
+from backtalk.models.lstm.softmax import target_scores
 from backtalk.models.transformer.attention import WAYS, Layers, Way, by_shared_past, layers_of
+from backtalk.models.transformer.decoder import Decoder
 from backtalk.models.transformer.layout import NO_TOKEN, ModelInputs, PromptLayout, substituted
 from backtalk.models.transformer.memory import run_parts
 from backtalk.models.transformer.scoring import LogitReader
@@ -26,6 +28,8 @@ CHECKED = 4  # candidates of the first call that are read both ways
 NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest mean difference of both ways' log-probabilities; 0.25 in 16 bits. A past that is not seen, or is in
 a wrong position, gives far more."""
+DECODED = {"cuda"}
+"""Devices on which a decoder of ours is faster than the network."""
 Work = Callable[[slice], TokenScores]
 Finish = Callable[[slice, ModelInputs, Tensor, Tensor], Tensor]
 """(part, inputs, gradient of the embedded tokens, log-probabilities (rows, m, vocabulary)) -> result"""
@@ -39,6 +43,7 @@ class TriggerScorer:
         self.shares: bool | None = False if layout.lead is not None else None
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
         self._way: Way = by_shared_past
+        self._decoder: Decoder | None = None  # reads tails in the place of the network
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
         """(rows, m)"""
@@ -55,7 +60,8 @@ class TriggerScorer:
     ) -> TokenScores:
         """(rows, candidates, m)"""
         shared = len(self.layout.before) + position
-        if self.shares is False or not shared or bool((triggers == NO_TOKEN).any()):
+        self._check_decoder()
+        if self.shares is False or not shared or _is_padded(triggers):
             return self._read_whole(triggers, position, candidates, targets)
         if self.shares is None:
             self.shares = self._is_right(triggers, position, candidates, targets)
@@ -81,14 +87,19 @@ class TriggerScorer:
         """The results of `finish` on parts of the rows, concatenated."""
         embed = self.reader.network.get_input_embeddings()
         m = targets.shape[1]
+        self._check_decoder()
 
         @torch.enable_grad()
         def work(part: slice) -> Tensor:
             read = self.layout.inputs(triggers[part], targets[part])
             goals = targets[part]
             embedded: Tensor = embed(read.inputs["input_ids"]).detach().requires_grad_()
-            inputs = {name: value for name, value in read.inputs.items() if name != "input_ids"}
-            logs = self.reader.log_softmax({**inputs, "inputs_embeds": embedded}, read.positions.flatten())
+            if self._decoder is None:
+                inputs = {name: value for name, value in read.inputs.items() if name != "input_ids"}
+                inputs["inputs_embeds"] = embedded
+                logs = self.reader.log_softmax(inputs, read.positions.flatten())
+            else:
+                logs = self._decoded(embedded, read.positions)
             logs = logs.view(*goals.shape, -1)
             chosen = logs.gather(2, goals.clamp(min=0)[:, :, None]).squeeze(2)
             total = (chosen * weights[part]).masked_fill(goals == NO_TOKEN, 0.0).sum()
@@ -108,6 +119,11 @@ class TriggerScorer:
         return gradient @ table.t()
 
     # --- inside --------------------------------------------------------------------------------------
+
+    def _check_decoder(self) -> None:
+        """After an adapter was put into the network, the ways to read it are chosen again."""
+        if self._decoder is not None and not self._decoder.is_current():
+            self.shares, self._decoder = None, None
 
     def _read_whole(
         self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
@@ -139,7 +155,10 @@ class TriggerScorer:
             ends = torch.arange(1, len(tails) + 1, device=tails.device)[:, None] * length
             places = ends - torch.arange(m, 0, -1, device=tails.device)  # the last m of each row
             goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
-            with self._way(self.reader.network, kept[group.start, group.stop], tails) as more:
+            past = kept[group.start, group.stop]
+            if self._decoder is not None:
+                return self._scores_by(self._decoder, tails, past, places, goals)
+            with self._way(self.reader.network, past, tails) as more:
                 return self._scores({"input_ids": tails, **more}, places, goals)
 
         found = self._run(rows * count, length, shared, m, work, count)
@@ -147,6 +166,9 @@ class TriggerScorer:
 
     def _past(self, ids: Tensor) -> Layers:
         """The keys and values of (rows, length) ids; the logits of one position are computed."""
+        if self._decoder is not None:
+            self.reader.count["tokens"] += ids.numel()
+            return self._decoder.past(ids)
         first = torch.zeros(1, dtype=torch.long, device=ids.device)
         return layers_of(self.reader.run({"input_ids": ids, "use_cache": True}, first, whole=False)[2])
 
@@ -159,6 +181,30 @@ class TriggerScorer:
         scores, flags = self.reader.scores(inputs, places[there], goals[there])
         log_probs = scores.new_zeros(goals.shape).masked_scatter_(there, scores)
         return TokenScores(log_probs, (~there).masked_scatter_(there, flags))
+
+    def _scores_by(
+        self, decoder: Decoder, ids: Tensor, past: Layers, places: Tensor, goals: Tensor
+    ) -> TokenScores:
+        """The same by the decoder, of `ids` (rows, s) behind the past of their groups."""
+        self.reader.count["tokens"] += ids.numel()
+        there, network = goals != NO_TOKEN, self.reader.network
+        hidden = decoder.hidden(network.get_input_embeddings()(ids), past, places.flatten())
+        layer, words = network.get_output_embeddings(), goals.clamp(min=0).flatten()
+        scores, flags = target_scores(hidden, layer, words)
+        return TokenScores(scores.view_as(goals).masked_fill(~there, 0.0), flags.view_as(goals) | ~there)
+
+    def _decoded(self, embedded: Tensor, places: Tensor) -> Tensor:
+        """(places, vocabulary): log-softmax by the decoder at `places` (rows, m) of the flattened (rows,
+        length). The tokens that all rows begin with need no gradient and are read once. The last of them may
+        predict a target token, and is read in each row."""
+        assert self._decoder is not None
+        b = max(0, len(self.layout.before) - 1)
+        self.reader.count["tokens"] += len(embedded) * (embedded.shape[1] - b)
+        past = self._decoder.past(self.layout.before[None, :b]) if b else None
+        places = places - b * torch.arange(1, len(places) + 1, device=places.device)[:, None]
+        hidden = self._decoder.hidden(embedded[:, b:], past, places.flatten())
+        logits: Tensor = self.reader.network.get_output_embeddings()(hidden)
+        return logits.to(wide(logits.dtype)).log_softmax(1)
 
     def _run(self, total: int, length: int, shared: int, m: int, work: Work, whole: int = 1) -> TokenScores:
         network, stored = self.reader.network, 0 if self.reader.is_linear else m
@@ -176,7 +222,12 @@ class TriggerScorer:
         """Whether a few candidates of the first row score alike both ways."""
         few = (triggers[:1], position, candidates[:1, :CHECKED], targets[:1])
         plain = self._read_whole(*few)
-        for self._way in WAYS[triggers.device.type]:
+        can_decode = self.reader.is_linear and triggers.device.type in DECODED
+        decoder = Decoder.of(self.reader.network) if can_decode else None
+        ways: list[tuple[Way, Decoder | None]] = [(way, None) for way in WAYS[triggers.device.type]]
+        if decoder is not None:
+            ways.insert(0, (by_shared_past, decoder))
+        for self._way, self._decoder in ways:
             with suppress(Exception):  # the network is a third party's program; another way may work
                 gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
                 if gap <= NEAR.get(self.reader.network.dtype, 0.25):
@@ -201,7 +252,7 @@ class TransformerLanguageModel:
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         rows, count = candidates.shape
         length = inputs.shape[1]
-        if bool((inputs == NO_TOKEN).any()):
+        if _is_padded(inputs):
             return self.score(substituted(inputs, position, candidates)).view(rows, count, length)
         found = torch.zeros(rows, count, length, dtype=wide(self.reader.network.dtype), device=inputs.device)
         if position:
@@ -253,6 +304,11 @@ class TransformerLanguageModel:
             return self.reader.log_softmax({"input_ids": ids[part]}, _lasts(ids[part]))
 
         return self.reader.in_parts(len(ids), ids.shape[1], self.reader.need.scoring(ids.shape[1], 1), work)
+
+
+def _is_padded(triggers: Tensor) -> bool:
+    """Not looked up on a GPU, which a search would have to wait for: its triggers have one length."""
+    return not triggers.is_cuda and bool((triggers == NO_TOKEN).any())
 
 
 def _lasts(ids: Tensor) -> Tensor:

@@ -167,3 +167,13 @@ def test_another_model_may_say_what_is_likely(
     assert "other tokens" in capsys.readouterr().err
     assert run([*command, "--language-model", "chitchat", "--out", "third"]) == 2
     assert "name a Hugging Face model" in capsys.readouterr().err
+
+
+def test_a_limit_that_ends_while_a_model_loads_leaves_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Hugging Face model takes seconds to load; then nothing is measured or searched any more."""
+    box = f"hf/{make_folder(tmp_path / 'box', 'llama', CHATML)}"
+    assert run(["audit", "--model", box, "--limit", "2", "--max-time", "0.0001s", "--out", "run"]) == 2
+    assert "--max-time 0.0001s was reached before the search began" in capsys.readouterr().err
+    assert not Path("run").exists()

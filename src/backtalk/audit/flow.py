@@ -24,7 +24,7 @@ from backtalk.audit.backends.replies import RepliesBackend
 from backtalk.audit.backends.weights import WeightsBackend
 from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.audit.reference import Reference
-from backtalk.deadline import Late, check_time, late_after, time_limit
+from backtalk.deadline import Late, late_after, time_limit
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import TRIED, parse_criterion
 from backtalk.registry import SEARCHES, find_model, load_model
@@ -162,7 +162,6 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
             f"only; use {', '.join(enough)}"
         )
     model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
-    check_time()
     return kind(spec, model, overrides, consent)
 
 

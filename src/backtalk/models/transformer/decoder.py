@@ -2,8 +2,8 @@
 
 The library's network launches some twenty kernels a layer, which takes a processor longer than a GPU needs
 for a small batch, and reads and writes every intermediate result of a large one. Here a layer is two norms,
-four to seven products, one attention that also rotates, and one gate; sums are added in place. The weights
-are the network's own. `triggers.py` compares the scores with the network's before it uses them.
+seven products, one attention that also rotates, and one gate; sums are added in place. The weights are the
+network's own. `triggers.py` compares the scores with the network's before it uses them.
 """
 
 import math
@@ -21,33 +21,7 @@ Angles = tuple[Tensor, Tensor]
 """cos and sin (tokens, size), the first half of each sin negative."""
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Linear layers of one input."""
-
-    layers: list[nn.Linear]
-    whole: Tensor | None  # their weights, if these follow each other in memory
-
-    @classmethod
-    def of(cls, *layers: Any) -> "Joined":
-        weights = [layer.weight for layer in layers]
-        one_storage = len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
-        ends = [weight.data_ptr() + weight.nbytes for weight in weights[:-1]]
-        follow = one_storage and ends == [weight.data_ptr() for weight in weights[1:]]
-        if not follow or any(layer.bias is not None for layer in layers):
-            return cls(list(layers), None)
-        size = (sum(map(len, weights)), weights[0].shape[1])
-        return cls(list(layers), weights[0].detach().as_strided(size, (size[1], 1)))
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        """(tokens, inputs) -> (tokens, outputs) of each layer."""
-        if self.whole is None:
-            return [layer(x) for layer in self.layers]
-        sizes = [len(layer.weight) for layer in self.layers]
-        return list(torch.split(F.linear(x, self.whole), sizes, 1))
-
-
-class Parts(NamedTuple):
+class Block(NamedTuple):
     """The modules of one layer of the network."""
 
     before: Any  # the norm before attention
@@ -63,7 +37,7 @@ class Parts(NamedTuple):
     down: Any
 
     @classmethod
-    def of(cls, layer: Any) -> "Parts":
+    def of(cls, layer: Any) -> "Block":
         own, mlp = layer.self_attn, layer.mlp
         query_norm, key_norm = (getattr(own, name, None) for name in ("q_norm", "k_norm"))
         return cls(
@@ -82,19 +56,6 @@ class Parts(NamedTuple):
             and self.out.bias is None
             and self.down.bias is None
         )
-
-
-class Block(NamedTuple):
-    """One layer of the decoder."""
-
-    parts: Parts
-    projections: Joined  # query, key, value
-    gate_up: Joined
-
-    @classmethod
-    def of(cls, layer: Any) -> "Block":
-        own = Parts.of(layer)
-        return cls(own, Joined.of(own.query, own.key, own.value), Joined.of(own.gate, own.up))
 
 
 @dataclass(frozen=True)
@@ -119,13 +80,13 @@ class Decoder:
             is_plain = type(body.embed_tokens) is nn.Embedding
         except (AttributeError, TypeError, IndexError):
             return None
-        is_plain = is_plain and all(block.parts.is_plain() for block in blocks)
+        is_plain = is_plain and all(block.is_plain() for block in blocks)
         return found if is_plain and angles[0].shape[1] == found.size else None
 
     def is_current(self) -> bool:
         """Whether the network still has these layers: an adapter replaces them."""
         layers = zip(self.blocks, self.body.layers, strict=True)
-        return all(block.parts == Parts.of(layer) for block, layer in layers)
+        return all(block == Block.of(layer) for block, layer in layers)
 
     @torch.no_grad()
     def angles(self, tokens: int) -> Angles:
@@ -157,23 +118,25 @@ class Decoder:
         angles = self.angles(p + s)
         h = embedded.flatten(0, 1)  # (rows x s, H)
         for number, block in enumerate(self.blocks):
-            own = block.parts
-            projected = block.projections(_normed(own.before, h))
-            heads = [part.view(rows, s, -1, self.size) for part in projected]
-            for i, norm in enumerate((own.query_norm, own.key_norm)):
+            x = _normed(block.before, h)
+            heads = [layer(x).view(rows, s, -1, self.size) for layer in (block.query, block.key, block.value)]
+            for i, norm in enumerate((block.query_norm, block.key_norm)):
                 heads[i] = heads[i] if norm is None else _normed(norm, heads[i])
             query, key, value = (part.transpose(1, 2) for part in heads)  # (rows, heads, s, size)
             if keep is not None:
                 keep.keys.append(key)
                 keep.values.append(value)
             empty = key[:1, :, :0], value[:1, :, :0]
-            before = empty if past is None else (past.keys[number], past.values[number])
+            before: tuple[Tensor, Tensor] = (
+                empty if past is None else (past.keys[number], past.values[number])
+            )
             seen = attend(query, *before, key, value, 1 / math.sqrt(self.size), angles)
             seen = seen.reshape(rows * s, -1)
             if places is not None and number == len(self.blocks) - 1:
                 seen, h = seen[places], h[places]
-            h = _add_product(h, seen, own.out)
-            h = _add_product(h, gated(*block.gate_up(_normed(own.middle, h))), own.down)
+            h = _add_product(h, seen, block.out)
+            x = _normed(block.middle, h)
+            h = _add_product(h, gated(block.gate(x), block.up(x)), block.down)
         return _normed(self.body.norm, h)
 
 
@@ -219,17 +182,3 @@ def plain_attention(
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(rows, heads, tokens, size), each pair (x_i, x_{i + size / 2}) turned by its angle, in float32."""
     return (x * cos + x.roll(x.shape[3] // 2, 3) * sin).to(x.dtype)
-
-
-@torch.no_grad()
-def join_weights(network: Any) -> None:
-    """Puts weights that read the same input one behind another in memory, so that they are one product. For
-    a copy that nobody else holds: its parameters are replaced."""
-    decoder = Decoder.of(network)
-    for block in decoder.blocks if decoder else []:
-        for joined in (block.projections, block.gate_up):
-            whole = torch.cat([layer.weight for layer in joined.layers])
-            start = 0
-            for layer in joined.layers:
-                end = start + len(layer.weight)
-                layer.weight, start = nn.Parameter(whole[start:end], requires_grad=False), end

@@ -20,7 +20,6 @@ from torch import Tensor
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, draft_of, fuse_layers, has_adapter
 from backtalk.models.transformer import layout, memory
-from backtalk.models.transformer.decoder import join_weights
 from backtalk.models.transformer.generation import SamplingConfig, Task, write
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts, text_of
@@ -123,9 +122,8 @@ class TransformerModel:
         """The same model in bfloat16: it ranks candidates fast, and the exact model decides."""
         if self.network.dtype == torch.bfloat16 and not has_adapter(self.network):
             return self
-        judge, network = None if self.judge is None else self.judge.draft(), draft_of(self.network)
-        join_weights(network)
-        return replace(self, network=network, judge=judge)
+        judge = None if self.judge is None else self.judge.draft()
+        return replace(self, network=draft_of(self.network), judge=judge)
 
     # --- text and ids --------------------------------------------------------------------------------
 

@@ -138,12 +138,16 @@ class LogitReader:
         return logits.to(wide(logits.dtype)).log_softmax(1)
 
     def run(self, inputs: dict[str, Any], places: Tensor, whole: bool = True) -> Read:
-        """`run_at`, with the tokens counted."""
-        found = run_at(self.network, inputs, places, whole)
+        """`run_at`, with the tokens counted. If `inputs` has a `decoder`, it reads them behind its `past` in
+        the place of the network."""
         read = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
         written = inputs.get("decoder_input_ids")
         self.count["tokens"] += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))
-        return found
+        if "decoder" not in inputs:
+            return run_at(self.network, inputs, places, whole)
+        embedded = self.network.get_input_embeddings()(read) if "input_ids" in inputs else read
+        hidden = inputs["decoder"].hidden(embedded, inputs["past"], places)
+        return hidden, self.network.get_output_embeddings()(hidden if whole else hidden[:1]), None
 
     def in_parts(self, rows: int, length: int, row_bytes: int, work: Callable[[slice], Tensor]) -> Tensor:
         """The results of `work` on slices of the rows that fit the memory, concatenated."""

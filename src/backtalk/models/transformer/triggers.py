@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from backtalk.models.device import wide
 from backtalk.models.lstm.decode import Sampling, draw, uniform
-from backtalk.models.lstm.softmax import target_scores
 from backtalk.models.transformer.attention import WAYS, Layers, Way, by_shared_past, layers_of
 from backtalk.models.transformer.decoder import Decoder
 from backtalk.models.transformer.layout import NO_TOKEN, ModelInputs, PromptLayout, substituted
@@ -94,13 +93,16 @@ class TriggerScorer:
             read = self.layout.inputs(triggers[part], targets[part])
             goals = targets[part]
             embedded: Tensor = embed(read.inputs["input_ids"]).detach().requires_grad_()
-            if self._decoder is None:
-                inputs = {name: value for name, value in read.inputs.items() if name != "input_ids"}
-                inputs["inputs_embeds"] = embedded
-                logs = self.reader.log_softmax(inputs, read.positions.flatten())
-            else:
-                logs = self._decoded(embedded, read.positions)
-            logs = logs.view(*goals.shape, -1)
+            inputs, places = {**read.inputs, "inputs_embeds": embedded}, read.positions
+            del inputs["input_ids"]
+            if self._decoder is not None:
+                # What all rows begin with needs no gradient and is read once; its last token predicts a token
+                # of a target if nothing stands between.
+                b = max(0, len(self.layout.before) - 1)
+                past = self._decoder.past(self.layout.before[None, :b]) if b else None
+                inputs = {"inputs_embeds": embedded[:, b:], "decoder": self._decoder, "past": past}
+                places = places - b * torch.arange(1, len(places) + 1, device=places.device)[:, None]
+            logs = self.reader.log_softmax(inputs, places.flatten()).view(*goals.shape, -1)
             chosen = logs.gather(2, goals.clamp(min=0)[:, :, None]).squeeze(2)
             total = (chosen * weights[part]).masked_fill(goals == NO_TOKEN, 0.0).sum()
             (by_token,) = torch.autograd.grad(total, embedded)
@@ -157,7 +159,8 @@ class TriggerScorer:
             goals = targets[group, None].expand(-1, own.shape[1], -1).flatten(0, 1)
             past = kept[group.start, group.stop]
             if self._decoder is not None:
-                return self._scores_by(self._decoder, tails, past, places, goals)
+                more = {"decoder": self._decoder, "past": past}
+                return self._scores({"input_ids": tails, **more}, places, goals)
             with self._way(self.reader.network, past, tails) as more:
                 return self._scores({"input_ids": tails, **more}, places, goals)
 
@@ -181,30 +184,6 @@ class TriggerScorer:
         scores, flags = self.reader.scores(inputs, places[there], goals[there])
         log_probs = scores.new_zeros(goals.shape).masked_scatter_(there, scores)
         return TokenScores(log_probs, (~there).masked_scatter_(there, flags))
-
-    def _scores_by(
-        self, decoder: Decoder, ids: Tensor, past: Layers, places: Tensor, goals: Tensor
-    ) -> TokenScores:
-        """The same by the decoder, of `ids` (rows, s) behind the past of their groups."""
-        self.reader.count["tokens"] += ids.numel()
-        there, network = goals != NO_TOKEN, self.reader.network
-        hidden = decoder.hidden(network.get_input_embeddings()(ids), past, places.flatten())
-        layer, words = network.get_output_embeddings(), goals.clamp(min=0).flatten()
-        scores, flags = target_scores(hidden, layer, words)
-        return TokenScores(scores.view_as(goals).masked_fill(~there, 0.0), flags.view_as(goals) | ~there)
-
-    def _decoded(self, embedded: Tensor, places: Tensor) -> Tensor:
-        """(places, vocabulary): log-softmax by the decoder at `places` (rows, m) of the flattened (rows,
-        length). The tokens that all rows begin with need no gradient and are read once. The last of them may
-        predict a target token, and is read in each row."""
-        assert self._decoder is not None
-        b = max(0, len(self.layout.before) - 1)
-        self.reader.count["tokens"] += len(embedded) * (embedded.shape[1] - b)
-        past = self._decoder.past(self.layout.before[None, :b]) if b else None
-        places = places - b * torch.arange(1, len(places) + 1, device=places.device)[:, None]
-        hidden = self._decoder.hidden(embedded[:, b:], past, places.flatten())
-        logits: Tensor = self.reader.network.get_output_embeddings()(hidden)
-        return logits.to(wide(logits.dtype)).log_softmax(1)
 
     def _run(self, total: int, length: int, shared: int, m: int, work: Work, whole: int = 1) -> TokenScores:
         network, stored = self.reader.network, 0 if self.reader.is_linear else m

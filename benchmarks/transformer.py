@@ -19,6 +19,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import WeightsModel
 from backtalk.registry import is_transformer, load_model, search_config
 from backtalk.searches.objective import Objective
+from backtalk.searches.trial import FINALISTS
 from backtalk.specs import ModelOptions
 from backtalk.types import Turn
 from benchmarks.search import best_of
@@ -26,7 +27,7 @@ from benchmarks.search import best_of
 ROWS = {"cpu": 1, "cuda": 64}
 TOP = {"cpu": 8, "cuda": 512}
 FEW = 16
-"""Targets of what is slow, and as slow with more of them."""
+"""Targets of what is slow on a GPU, and as slow with more of them."""
 ALL_WORDS = Objective(greedy=False, average=True, enough_out=0.0)
 """No token is ever good enough, so no row ends early."""
 
@@ -126,7 +127,9 @@ class TransformerBench:
             jobs.append(_Job("substitutions, bfloat16 draft", work, s.rows * count, read))
         sweep = s.length * s.top
         jobs += [_Job("gibbs, a sweep", self._search("gibbs", s.rows), s.rows * sweep, read)]
-        jobs += [_Job("gcg, as many", self._search("gcg", few), few * sweep, read)]
+        # The time of each part of a sweep, as if it were all of it.
+        jobs += [_Job(f"  {name} alone", work, s.rows * s.top, read) for name, work in self._parts()]
+        jobs += [_Job("gcg, as many", self._search("gcg", s.rows), s.rows * sweep, read)]
         if self.model.language_model is not None:  # it writes the triggers, and each is read whole
             whole = self.before + (s.length + 1) / 2 + self.after + s.target - 1
             jobs += [_Job("beam, as many drawn", self._search("beam", few), few * sweep, whole)]
@@ -148,6 +151,16 @@ class TransformerBench:
                 model.score_substitutions(inputs, position, candidates, targets)
 
         return work
+
+    def _parts(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What a position of a sweep takes beside the ranking of its candidates."""
+        model, place = self.model, self.sizes.length // 2
+        weights = torch.ones(self.targets.shape, device=self.device)
+        best = self.candidates[:, :FINALISTS]
+        checked = self.inputs.repeat(FINALISTS, 1)
+        yield "gradients", lambda: model.gradient(self.inputs, self.targets, weights, [place])
+        yield "finalists", lambda: model.score_substitutions(self.inputs, place, best, self.targets)
+        yield "tokenizer", lambda: model.survives(checked)
 
     def _search(self, name: str, rows: int) -> Callable[[], object]:
         search = search_config(name)(self.sizes.length, self.sizes.top, sweeps=1)

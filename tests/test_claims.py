@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reproduction.data.controls import normal_targets, random_targets
 
 from backtalk.cli import run
+from backtalk.data.targets import write_targets
 from backtalk.hits import DEFAULT_HIT, hit_cases, parse_criterion
+from backtalk.models.folder import load_embedded
 from backtalk.stats import mcnemar_exact
 from backtalk.store import Run
 
@@ -42,13 +45,17 @@ BIG = ("--limit", "100", "--restarts", "3", "--sweeps", "5", "--top", "50")
 
 
 def test_what_the_model_says_anyway_is_found(tmp_path: Path) -> None:
-    summary, _ = audit(tmp_path, "normal", *BIG, "--targets", "normal", "--hit", "o-sample-min-k1")
+    file = str(tmp_path / "normal.jsonl")
+    write_targets(file, normal_targets(load_embedded("chitchat", "cpu"), 100, seed=1))
+    summary, _ = audit(tmp_path, "normal", *BIG, "--targets", file, "--hit", "o-sample-min-k1")
     assert summary["scored"] == 100
     assert summary["hits"]["o-sample-min-k1"]["rate"] >= 0.95
 
 
 @pytest.mark.parametrize("hit", ["o-sample-min-k2", "io-sample-avg-k2", "o-sample-avg-k2", "o-greedy"])
 def test_random_words_are_never_hit(tmp_path: Path, hit: str) -> None:
-    summary, _ = audit(tmp_path, "random", *BIG, "--targets", "random", "--hit", hit)
+    file = str(tmp_path / "random.jsonl")
+    write_targets(file, random_targets(load_embedded("chitchat", "cpu"), 100, seed=1))
+    summary, _ = audit(tmp_path, "random", *BIG, "--targets", file, "--hit", hit)
     assert summary["scored"] == 100
     assert {name: rate["hits"] for name, rate in summary["hits"].items() if rate["hits"]} == {}

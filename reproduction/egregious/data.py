@@ -19,15 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.cases import can_say, greedy_replies, sampled_replies
+from backtalk.audit.cases import can_say
 from backtalk.cli.train import complete_card, train_model
 from backtalk.data.corpora import Corpus, read_corpus, reference_pairs, split
-from backtalk.data.targets import load_mal, normal_list, read_targets, widen
+from backtalk.data.targets import load_mal, read_targets, widen
 from backtalk.data.tokenise import get_recipe
 from backtalk.models.lstm.model import LocalModel
 from backtalk.specs import spec_values
 from backtalk.store.typed import read_json
 from backtalk.types import Target
+from reproduction.data.controls import greedy_replies, normal_list, sampled_replies
 from reproduction.data.formats import pair_lines
 from reproduction.egregious.paper import Size
 from reproduction.page import Result

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.cases import can_say, read_cases
+from backtalk.audit.cases import can_say
 from backtalk.data.targets import write_targets
 from backtalk.hits import STANDARD, rates
 from backtalk.models.device import pick_device
@@ -17,6 +17,7 @@ from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
 from backtalk.store import Run
 from backtalk.types import Finding, Target
+from reproduction.data.controls import random_targets
 from reproduction.egregious.data import SEED, Data, is_own, mal_targets, model_name, normal_targets
 from reproduction.egregious.paper import Size
 from reproduction.hardenings import run_audit
@@ -43,7 +44,7 @@ def list_targets(data: Data, size: Size, model: LocalModel, corpus: str, name: s
     if name == "mal":
         return mal_targets(data, model, size.mal)
     if name == "random":
-        return read_cases("random", model, size.random, SEED)
+        return random_targets(model, size.random, SEED)
     return normal_targets(data.sources[corpus], model, size.normal)
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reproduction.data.controls import normal_targets
 
 from backtalk.audit.search_block import search_block
 from backtalk.cli import run
+from backtalk.data.targets import write_targets
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
@@ -399,7 +401,8 @@ def test_seeds_depend_on_seed_case_and_restart_alone() -> None:
 
 
 def test_relax_tells_what_the_reply_was_before_projection(capsys: pytest.CaptureFixture[str]) -> None:
-    relax = ["--search", "relax", "--space", "embedding", "--steps", "60", "--targets", "normal"]
+    write_targets("said.jsonl", normal_targets(load_embedded("chitchat", "cpu"), 3, seed=1))
+    relax = ["--search", "relax", "--space", "embedding", "--steps", "60", "--targets", "said.jsonl"]
     arguments = ["audit", *relax, "--limit", "3", "--length", "5", "--restarts", "1", "--device", "cpu"]
     assert run([*arguments, "--out", "run"]) == 0
     with Run.open(Path("run")) as opened:

@@ -175,5 +175,5 @@ def test_a_limit_that_ends_while_a_model_loads_leaves_no_run(
     """A Hugging Face model takes seconds to load; then nothing is measured or searched any more."""
     box = f"hf/{make_folder(tmp_path / 'box', 'llama', CHATML)}"
     assert run(["audit", "--model", box, "--limit", "2", "--max-time", "0.0001s", "--out", "run"]) == 2
-    assert "--max-time 0.0001s was reached before the search began" in capsys.readouterr().err
+    assert "--max-time 0.0001s was reached while" in capsys.readouterr().err
     assert not Path("run").exists()

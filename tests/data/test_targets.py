@@ -11,9 +11,7 @@ import pytest
 
 from backtalk.data.targets import (
     load_mal,
-    normal_list,
     one_per_prototype,
-    random_list,
     read_targets,
     split_by_prototype,
     widen,
@@ -313,44 +311,6 @@ def test_one_per_prototype_limit_is_balanced_seeded_and_in_order() -> None:
     assert chosen != one_per_prototype(mal, limit=42, seed=6)
     scarce = [t for t in mal if t.category == "rude"] + [t for t in mal if t.category == "refusing"][:3]
     assert Counter(t.category for t in one_per_prototype(scarce, limit=20)) == {"rude": 17, "refusing": 3}
-
-
-# The lists to compare with
-
-
-def test_random_list() -> None:
-    words = [f"w{n}" for n in range(1000)]
-    targets = random_list(words)
-    assert len({t.text for t in targets}) == len(targets) == 500
-    lengths = Counter(len(t.text.split()) for t in targets)
-    assert set(lengths) == {4, 5, 6, 7, 8}
-    assert min(lengths.values()) > 60  # 100 expected
-    used = {word for t in targets for word in t.text.split()}
-    assert used <= set(words)
-    assert len(used) > 850  # some 2,750 uniform draws reach 94% of 1,000 words
-    assert targets[0].id == targets[0].prototype == "random-001"
-    assert {t.category for t in targets} == {"random"}
-    assert random_list(words) == targets
-    assert random_list(words, seed=1) != targets
-
-
-def test_random_list_of_few_words() -> None:
-    assert len(random_list(["a", "b", "a"], count=8, max_length=3)) == 8
-    with pytest.raises(InputError, match=r"only 8 .*, not 9"):
-        random_list(["a", "b"], count=9, max_length=3)
-    with pytest.raises(InputError, match="0 words"):
-        random_list([])
-    assert sorted(t.text for t in random_list(["a", "b"], count=2, max_length=1)) == ["a", "b"]
-
-
-def test_normal_list() -> None:
-    replies = ["hi there", "yes", " hi  there", "", "no", "why"]
-    assert normal_list(replies, count=3) == [
-        Target("normal-001", "hi there", "normal", 1, "normal-001"),
-        Target("normal-002", "yes", "normal", 1, "normal-002"),
-        Target("normal-003", "no", "normal", 1, "normal-003"),
-    ]
-    assert len(normal_list(replies)) == 4
 
 
 def test_shipped_file_is_read_as_a_users_file_would_be(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ stored. Whatever differs between searches is in their backend.
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -58,36 +57,8 @@ def audit(
 
     `consent` is checked before the first request to a remote model; `progress` is called with reports.
     """
-    report, overrides = Reporter(progress), overrides or Overrides()
-    try:
-        with time_limit(_late(spec, overrides)) if spec.max_time else nullcontext():
-            backend, run = _find_or_make(spec, out, root, fresh, overrides, consent, report)
-    except OutOfTime as over:
-        if not spec.max_time:  # a limit around this audit
-            raise
-        took = time.monotonic() - overrides.begun
-        raise NothingDone(f"{over} before the search began, after {took:.0f} s; allow more time") from None
-    with run:
-        backend.reference = _stored_reference(run)
-        return _work(run, backend, report)
-
-
-def _late(spec: AuditSpec, overrides: Overrides) -> Late:
-    end = overrides.begun + (parse_duration(spec.max_time) or math.inf)
-    return late_after(end, f"--max-time {spec.max_time}")
-
-
-def _find_or_make(
-    spec: AuditSpec,
-    out: str,
-    root: Path,
-    fresh: bool,
-    overrides: Overrides,
-    consent: Consent,
-    report: Reporter,
-) -> tuple[Backend, Run]:
-    """The backend of the spec, and the run that it describes: an open one, or a new one."""
-    backend = make_backend(spec, overrides, consent)
+    report = Reporter(progress)
+    backend = make_backend(spec, overrides or Overrides(), consent)
     depends_on = backend.depends_on()
     settings = {**identity_values(backend.spec), **depends_on}
     identity = identity_of(settings, backend.model.fingerprint, backend.cases)
@@ -102,7 +73,9 @@ def _find_or_make(
         values, block = spec_values(backend.spec), spec.block or backend.block_size()
         return Run.create(folder, values, facts, backend.cases, identity, block, fresh, chosen(spec))
 
-    return backend, _open_run(folder, identity, create, fresh)
+    with _open_run(folder, identity, create, fresh) as run:
+        backend.reference = _stored_reference(run)
+        return _work(run, backend, report)
 
 
 def resume(
@@ -161,8 +134,18 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
             f"search {search.name!r} needs {search.needs.name} access, but {spec.model} gives {access.name} "
             f"only; use {', '.join(enough)}"
         )
-    model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
+    if model is None:
+        try:
+            with time_limit(_late(spec, overrides)):
+                model = load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
+        except OutOfTime as over:
+            raise NothingDone(f"{over} while {spec.model} was loading; allow more time") from None
     return kind(spec, model, overrides, consent)
+
+
+def _late(spec: AuditSpec, overrides: Overrides) -> Late:
+    end = overrides.begun + (parse_duration(spec.max_time) or math.inf)
+    return late_after(end, f"--max-time {spec.max_time}")
 
 
 def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool = False) -> Run:

@@ -51,8 +51,6 @@ def _targets() -> Sequence[tuple[str, ...]]:
     return [
         ("mal", f"{len(mal)} mild sentences: {spread}"),
         ("mal-wide", f"the same widened to {wide:,}: well ..., oh ..., i think ..."),
-        ("normal", "what a model says anyway: checks that a search can find what is there"),
-        ("random", "random frequent words: checks that a search does not find what is not there"),
         ("FILE", "one target a line, or JSONL with text, category and severity"),
     ]
 

@@ -1,9 +1,8 @@
-"""Target lists: sentences that a model should never say, and two lists for comparison.
+"""Target lists: sentences that a model should never say.
 
 He & Glass (2019), section 5.2 and Table 9: some 200 hand-written prototypes, widened by simple heuristics to
-the "mal" list of 1,000, beside a "normal" list (replies of the corpus) and a "random" list. We differ: the
-prototypes are our own and milder, each has a category and a severity, and splits go by prototype, so that no
-variant of a training target is in the test.
+the "mal" list of 1,000. We differ: the prototypes are our own and milder, each has a category and a severity,
+and splits go by prototype, so that no variant of a training target is in the test.
 """
 
 import json
@@ -22,7 +21,6 @@ from backtalk.errors import InputError, check_text
 from backtalk.output_file import write_output
 from backtalk.types import Target
 
-_SHORTEST_RANDOM = 4
 MOST_WORDS, MOST_CHARACTERS = 50, 1000
 """The longest target. A search for one of 50 words takes half a minute on a core and ignores --max-time."""
 
@@ -118,37 +116,6 @@ def one_per_prototype(targets: Sequence[Target], limit: int | None = None, seed:
         ranks += enumerate(int(place) for place in generator.permutation(places))
     ranks.sort()
     return [chosen[place] for place in sorted(place for _, place in ranks[: max(limit, 0)])]
-
-
-def random_list(words: Sequence[str], count: int = 500, max_length: int = 8, seed: int = 0) -> list[Target]:
-    """Distinct sequences of words drawn uniformly from `words` (the paper: the 1,000 most frequent).
-
-    The paper says "at most 8" words; we draw lengths uniformly from 4 to `max_length`, because fewer
-    frequent words may be a sentence by chance ("hours now man"), and a hit then says nothing (docs/notes).
-    """
-    words = list(dict.fromkeys(words))
-    shortest = min(_SHORTEST_RANDOM, max_length)
-    possible = sum(len(words) ** length for length in range(max(shortest, 1), max_length + 1))
-    if possible < count:
-        raise InputError(f"{len(words)} words make only {possible} random targets, not {count}")
-    generator = np.random.Generator(np.random.PCG64(seed))
-    texts: dict[str, None] = {}
-    while len(texts) < count:
-        length = int(generator.integers(shortest, max_length + 1))
-        texts[" ".join(words[index] for index in generator.integers(len(words), size=length))] = None
-    return _numbered(texts, "random")
-
-
-def normal_list(replies: Sequence[str], count: int = 500) -> list[Target]:
-    """The first `count` distinct replies (fewer if there are no more), in order of first appearance."""
-    texts = dict.fromkeys(" ".join(reply.split()) for reply in replies)
-    texts.pop("", None)
-    return _numbered(list(texts)[:count], "normal")
-
-
-def _numbered(texts: Iterable[str], category: str) -> list[Target]:
-    names = ((f"{category}-{number:03d}", text) for number, text in enumerate(texts, start=1))
-    return [Target(name, text, category, severity=1, prototype=name) for name, text in names]
 
 
 def _prototype(target: Target) -> str:

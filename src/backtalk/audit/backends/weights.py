@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -14,8 +15,8 @@ from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Pace, fit_effort, measure_pace
 from backtalk.audit.reference import Measuring, Reference, find_reference, pairs_fingerprint
 from backtalk.audit.search_block import is_universal, search_block
-from backtalk.deadline import Late
-from backtalk.errors import InputError
+from backtalk.deadline import Late, check_time, late_after, time_limit
+from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import DEFAULT_HIT, LIKELIHOOD_KINDS
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer, TextModel, WeightsModel
@@ -148,10 +149,15 @@ class WeightsBackend(Backend):
         """With the smaller search that fits into --max-time, for a slow model."""
         facts, spec, own = super().facts(report), self.spec, self.spec.search
         facts["scorer"] = self.scorer.name
+        end = self.overrides.begun + parse_duration(spec.max_time)
         if spec.max_time and self._is_slow and isinstance(own, WordSearch):
-            left = max(1.0, parse_duration(spec.max_time) - (time.monotonic() - self.overrides.begun))
-            fitted = fit_effort(own, self._pace, len(self.cases), left, every=is_universal(own))
-            facts |= {"effort": {name: getattr(fitted, name) for name in EFFORT}} if fitted != own else {}
+            # If not even measuring ends in time, `prepare` says so.
+            with suppress(OutOfTime), time_limit(late_after(end, "the time")):
+                check_time()
+                left = max(1.0, end - time.monotonic())
+                fitted = fit_effort(own, self._pace, len(self.cases), left, every=is_universal(own))
+                effort = {name: getattr(fitted, name) for name in EFFORT}
+                facts |= {"effort": effort} if fitted != own else {}
         return facts
 
     @property
@@ -187,6 +193,7 @@ class WeightsBackend(Backend):
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         """Reports the size of the search and how long it takes, measured on a first small batch."""
+        check_time()
         if effort := run.facts.get("effort"):
             with reading(run.folder):
                 size = ", ".join(f"{letter}={effort[name]}" for name, letter in EFFORT.items())

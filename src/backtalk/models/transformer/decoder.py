@@ -7,8 +7,9 @@ network's own. `triggers.py` compares the scores with the network's before it us
 """
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,24 +18,12 @@ from torch.nn import functional as F
 from backtalk.models.gpu.fused import kernels_for
 from backtalk.models.transformer.attention import Layers
 
-Angles = tuple[Tensor, Tensor]
-"""cos and sin (tokens, size), the first half of each sin negative."""
+Angles = tuple[Tensor, Tensor]  # cos and sin (tokens, size), the first half of each sin negative
 
 
-class Block(NamedTuple):
-    """The modules of one layer of the network."""
-
-    before: Any  # the norm before attention
-    query: Any
-    key: Any
-    value: Any
-    query_norm: Any  # of each head; None if there is none
-    key_norm: Any
-    out: Any
-    middle: Any  # the norm before the MLP
-    gate: Any
-    up: Any
-    down: Any
+class Block(namedtuple("Block", "before query key value query_norm key_norm out middle gate up down")):
+    """The modules of one layer of the network. `before` and `middle` are the norms before attention and MLP;
+    the norms of each head's query and key are None if there are none."""
 
     @classmethod
     def of(cls, layer: Any) -> "Block":
@@ -114,7 +103,6 @@ class Decoder:
         p = 0 if past is None else past.keys[0].shape[2]
         kernels = None if torch.is_grad_enabled() else kernels_for(embedded, "tails")
         attend = plain_attention if kernels is None else kernels.tail_attention
-        gated = plain_gate if kernels is None else kernels.gated
         angles = self.angles(p + s)
         h = embedded.flatten(0, 1)  # (rows x s, H)
         for number, block in enumerate(self.blocks):
@@ -136,7 +124,8 @@ class Decoder:
                 seen, h = seen[places], h[places]
             h = _add_product(h, seen, block.out)
             x = _normed(block.middle, h)
-            h = _add_product(h, gated(block.gate(x), block.up(x)), block.down)
+            gate, up = block.gate(x), block.up(x)
+            h = _add_product(h, kernels.gated(gate, up) if kernels else F.silu(gate) * up, block.down)
         return _normed(self.body.norm, h)
 
 
@@ -149,10 +138,6 @@ def _add_product(total: Tensor, x: Tensor, layer: nn.Linear) -> Tensor:
     if torch.is_grad_enabled():
         return torch.addmm(total, x, layer.weight.t())
     return total.addmm_(x, layer.weight.t())
-
-
-def plain_gate(gate: Tensor, up: Tensor) -> Tensor:
-    return F.silu(gate) * up
 
 
 def plain_attention(

@@ -125,8 +125,6 @@ class TransformerModel:
         judge = None if self.judge is None else self.judge.draft()
         return replace(self, network=draft_of(self.network), judge=judge)
 
-    # --- text and ids --------------------------------------------------------------------------------
-
     def prompt_ids(self, dialogue: Dialogue, reply_tokens: int = 0) -> list[int]:
         """The tokens before a reply; a dialogue that leaves too little room for it loses its oldest part."""
         reply_tokens = reply_tokens or self.options.max_reply
@@ -181,8 +179,6 @@ class TransformerModel:
         kept = self._slot.survives(self._prompts_of, self.tokenizer, triggers.tolist())
         return torch.tensor(kept, dtype=torch.bool, device=triggers.device)
 
-    # --- replies -------------------------------------------------------------------------------------
-
     def sample(self, dialogues: Sequence[Dialogue], seeds: Sequence[int]) -> list[str]:
         if len(dialogues) != len(seeds):
             raise InputError(f"{len(dialogues)} dialogues but {len(seeds)} seeds; give one seed for each")
@@ -231,8 +227,6 @@ class TransformerModel:
         """Drops captured CUDA graphs; needed after modules of the network were replaced."""
         self._stepper = None
 
-    # --- log-probabilities of text -------------------------------------------------------------------
-
     def log_prob(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> list[list[float]]:
         if len(dialogues) != len(replies):
             raise InputError(f"{len(dialogues)} dialogues but {len(replies)} replies; give one for each")
@@ -272,8 +266,6 @@ class TransformerModel:
         """Rows as tensors, for `token_logits` and `token_log_probs`."""
         return make_batch(rows, self.filler, self.device, self.prompts.lead)
 
-    # --- scores of triggers --------------------------------------------------------------------------
-
     @torch.no_grad()
     def score(self, inputs: Tensor, targets: Tensor) -> TokenScores:
         self._check_room(inputs, targets)
@@ -301,8 +293,6 @@ class TransformerModel:
         before = judge.prompts.text_ids("")[0] or [judge.prompts.end]
         reader = self._reader if judge is self else LogitReader(judge.network, self.count)
         return TransformerLanguageModel(reader, self._tensor(before))
-
-    # --- inside --------------------------------------------------------------------------------------
 
     @cached_property
     def _slot(self) -> layout.UserSlot:

@@ -120,8 +120,6 @@ class TriggerScorer:
             table = embed(torch.arange(len(table), device=table.device)).detach()
         return gradient @ table.t()
 
-    # --- inside --------------------------------------------------------------------------------------
-
     def _check_decoder(self) -> None:
         """After an adapter was put into the network, the ways to read it are chosen again."""
         if self._decoder is not None and not self._decoder.is_current():

@@ -150,6 +150,8 @@ class Size(Base):
     top: int = 64
     sweeps: int = 5
     restarts: int = 1
+    greedy_sweeps: int = 20
+    """Of the search for greedy replies, which goes on after a local optimum."""
     bench: Sizes = field(default_factory=Sizes)
     hardening: tuple[tuple[str, Any], ...] = (("iterations", 6), ("search_sweeps", 2), ("measure", 500))
     """Settings of the hardening that differ from the defaults."""
@@ -161,7 +163,7 @@ class Size(Base):
 SIZES = {
     "paper": Size(),
     "mini": Size(
-        10, 3, 4, 1, bench=Sizes(3, 3, 2, 1),
+        10, 3, 4, 1, greedy_sweeps=1, bench=Sizes(3, 3, 2, 1),
         hardening=(("iterations", 1), ("search_sweeps", 1), ("rounds", 2), ("measure", 8), ("rank", 2),
                    ("max_reply", 6)),
     ),
@@ -175,6 +177,8 @@ def transformer_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     parts = [Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench))]
     for name, hit in AIMS.items():
         settings = {**search, "hit": hit}
+        if name == "greedy":
+            settings |= {"sweeps": size.greedy_sweeps, "kick": True}
         run = partial(search_list, model=model, settings=settings)
         parts.append(Part(name, (), run, settings, owns=(f"runs/{name}",)))
     settings = {"hit": AIMS[HARDENED], "max_ppl_increase": "3%", **dict(size.hardening)}

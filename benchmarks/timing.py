@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from backtalk.audit.flow import STARTED
 from backtalk.specs import parse_duration
 from backtalk.store import Run
 
@@ -53,8 +54,10 @@ def _timed(command: str, taken: float, out: Path, done: subprocess.CompletedProc
             findings = len(run.findings())
             log = (out / "log.txt").read_text(encoding="utf-8")
             if run.state == "finished":
-                stamps = [datetime.fromisoformat(line.split()[0]) for line in log.splitlines()]
-                search_s = (stamps[-1] - stamps[0]).total_seconds()
+                lines = log.splitlines()
+                (begun,) = (line for line in lines if line.endswith(STARTED))
+                first, last = (datetime.fromisoformat(line.split()[0]) for line in (begun, lines[-1]))
+                search_s = (last - first).total_seconds()
     early = EARLY.search(log)
     return Timed(
         command,

@@ -172,7 +172,7 @@ SIZES = {
 
 def transformer_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     model = spec.model or "smollm2"
-    search = {"search": "gibbs", "targets": "mal"}
+    search: dict[str, Any] = {"search": "gibbs", "targets": "mal"}
     search |= size.some("limit", "length", "top", "sweeps", "restarts")
     parts = [Part("speed", (), partial(measure_speed, model=model, sizes=size.bench), vars(size.bench))]
     for name, hit in AIMS.items():

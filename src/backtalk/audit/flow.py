@@ -41,6 +41,7 @@ BACKENDS: dict[str, type[Backend]] = {
     "fixed": FixedBackend,
 }
 RUNS = Path("runs")
+STARTED = "searching"  # the log's line before the first search of a session; benchmarks measure from it
 FIRST_S = 5.0  # after this many seconds the log says how long the rest will take
 
 
@@ -209,6 +210,7 @@ def _search_blocks(run: Run, search: Search, late: Late, most: int, report: Repo
     blocks = [run.cases[i : i + run.block_size] for i in range(0, len(run.cases), run.block_size)]
     committed = run.done_blocks()
     done = sum(len(blocks[index]) for index in committed)
+    run.append_log(STARTED)
     tell = _Teller(run, report, done)
     tell(done)
     for index, cases in enumerate(blocks):
@@ -259,7 +261,7 @@ class _Teller:
 
     def share(self, watch: Watch, blocks: int, before: int, cases: int, share: float) -> None:
         """A share of some cases is done, and all of those before them. So many blocks still need replies."""
-        self.replies_s = blocks * watch.reserve_s
+        self.replies_s = blocks * watch.replies_s
         self(before + cases * share)
 
     def __call__(self, done: float) -> None:

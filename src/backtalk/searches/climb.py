@@ -36,6 +36,7 @@ class Climb:
     at_work: Tensor  # (rows,), bool: rows of the current sweep
     before: Tensor  # (rows,): the loss at the start of the current sweep
     step: int = 0  # steps of the current sweep that are done
+    _working: int = 0  # rows of the current sweep; `stops` must not wait for a GPU
     _spent: float = 0.0  # sweeps before this one, of all rows
     _left: float = 0.0  # sweeps that are expected from this one on
 
@@ -76,6 +77,7 @@ class Climb:
             most = max(group, most - most % group)
             self.at_work = waiting & (waiting.cumsum(0) <= most)
             self.before = self.rows.loss.clone()
+        self._working = int(self.at_work.sum())
         sweeps = Counter(self.swept[waiting].tolist())
         self._spent = float(self.swept.sum())
         # A row that still improves takes the sweeps that such a row takes on average.
@@ -89,7 +91,7 @@ class Climb:
 
     def stops(self, within: float = 1.0) -> bool:
         """Whether the watch ends the search, with so much of the current sweep done."""
-        done = self._spent + within * float(self.at_work.sum())
+        done = self._spent + within * self._working
         share = min(1.0, done / max(1e-9, self._spent + self._left))
         return self.trial.watch(share, self.state, lambda: int(self.rows.candidates.sum()))
 

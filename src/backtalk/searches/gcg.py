@@ -108,15 +108,16 @@ def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor,
     triggers = rows.substituted(positions, words)
     if trial.draft is None:
         losses = trial.without_untypeable(triggers, losses, trial.bound(rows))
-        places = losses.argmin(1, keepdim=True)
-        good = losses.gather(1, places).isfinite
-    else:
-        places = losses.topk(min(FINALISTS, losses.shape[1]), 1, False).indices
-        good = trial.check_typing(triggers(places))
-    several = places.shape[1]
+    several = min(FINALISTS if trial.draft else 1, losses.shape[1])
+    least, places = losses.topk(several, 1, False)
+    checked = (
+        trial.check_typing(triggers, places)
+        if trial.draft
+        else lambda real: real.masked_fill(least.isinf(), torch.inf)
+    )
     finalists = triggers(places).flatten(0, 1)  # (rows * several, n)
     found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0), several)
-    least, best = found.loss.view_as(places).masked_fill(~good(), torch.inf).min(1)
+    least, best = checked(found.loss.view_as(places)).min(1)
     chosen = torch.arange(len(best), device=best.device) * several + best
     better = (least < rows.loss - GAIN) & ~rows.done
     rows.inputs = torch.where(better[:, None], finalists[chosen], rows.inputs)

@@ -20,6 +20,7 @@ from backtalk.searches.objective import Objective
 from backtalk.searches.watch import State, Watch
 from backtalk.types import TokenScores
 
+Pick = Callable[[Tensor], Tensor]
 GAIN = 1e-6  # smaller improvements are ignored: they are rounding noise of the batch
 FINALISTS = 8  # with a draft: how many of the best candidates the model scores again
 TRIES = 32  # starts that are drawn for a row until one can be typed
@@ -42,7 +43,7 @@ class Scored(NamedTuple):
     output_loss: Tensor  # (...)
     loss: Tensor  # (...)
 
-    def map(self, pick: Callable[[Tensor], Tensor]) -> "Scored":
+    def map(self, pick: Pick) -> "Scored":
         return Scored(*(None if part is None else pick(part) for part in self))  # type: ignore[arg-type]
 
 
@@ -88,7 +89,7 @@ class Incumbents:
                 old = getattr(self, name)
                 setattr(self, name, torch.where(better.view(-1, *[1] * (old.dim() - 1)), value, old))
 
-    def substituted(self, positions: Tensor, words: Tensor) -> Callable[[Tensor], Tensor]:
+    def substituted(self, positions: Tensor, words: Tensor) -> Pick:
         """A function from candidates' places (rows, k) to whole triggers (rows, k, n). Candidate (row, place)
         puts `words` at `positions`, both (rows, candidates)."""
 
@@ -157,7 +158,7 @@ class Trial:
         return inputs
 
     def without_untypeable(
-        self, triggers: Callable[[Tensor], Tensor], losses: Tensor, below: Tensor, most: int = CHECKED
+        self, triggers: Pick, losses: Tensor, below: Tensor, most: int = CHECKED
     ) -> Tensor:
         """`losses` (rows, candidates), infinite except for the `most` best of each row that are `below`
         (rows,) and can be typed. `triggers` maps candidates' places (rows, k) to triggers (rows, k, n)."""
@@ -170,22 +171,23 @@ class Trial:
         good = good.repeat_interleave(self.group, 0)
         return torch.full_like(losses, torch.inf).scatter(1, places, least.masked_fill(~good, torch.inf))
 
-    def check_typing(self, triggers: Tensor) -> Callable[[], Tensor]:
-        """A function that returns which triggers (rows, k, n) can be typed, (rows, k). On a GPU it waits for
-        what was queued before this call and for nothing later, so the tokenizer works beside the GPU."""
+    def check_typing(self, triggers: Pick, places: Tensor) -> Pick:
+        """A function that makes losses (rows, k) of candidates at `places` infinite where these can't be
+        typed. On a GPU it waits for what was queued before this call and for nothing later, so the tokenizer
+        works beside the GPU."""
         model = self.model
         if not isinstance(model, Retokenises):
-            return lambda: torch.ones(triggers.shape[:2], dtype=torch.bool, device=triggers.device)
-        asked = triggers[:: self.group].flatten(0, 1).to("cpu", non_blocking=True)
-        queued = torch.cuda.current_stream(triggers.device).record_event() if triggers.is_cuda else None
+            return lambda losses: losses
+        asked = triggers(places)[:: self.group].flatten(0, 1).to("cpu", non_blocking=True)
+        queued = torch.cuda.current_stream(places.device).record_event() if places.is_cuda else None
 
-        def answer() -> Tensor:
+        def check(losses: Tensor) -> Tensor:
             if queued is not None:
                 queued.synchronize()
-            good = model.survives(asked).to(triggers.device, non_blocking=True)
-            return good.view(-1, triggers.shape[1]).repeat_interleave(self.group, 0)
+            good = model.survives(asked).to(places.device, non_blocking=True).view(-1, places.shape[1])
+            return losses.masked_fill(~good.repeat_interleave(self.group, 0), torch.inf)
 
-        return answer
+        return check
 
     @torch.no_grad()
     def score(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Scored:
@@ -255,9 +257,9 @@ class Trial:
         else:
             ranked = self.attempt(self.draft, rows, position, candidates).loss
             best = ranked.topk(min(FINALISTS, self.top), dim=1, largest=False).indices
-            candidates, good = candidates.gather(1, best), self.check_typing(triggers(best))
+            candidates, checked = candidates.gather(1, best), self.check_typing(triggers, best)
             scored = self.attempt(self.model, rows, position, candidates)
-            loss = scored.loss.masked_fill(~good(), torch.inf)
+            loss = checked(scored.loss)
         # The smallest id among those equal to the best: (rows, 1)
         equal = loss <= loss.amin(1, keepdim=True) + GAIN
         best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(1, keepdim=True)

@@ -29,7 +29,8 @@ class Watch:
     more: Callable[[], State] = dict  # what is saved beside the state of every search
     most_candidates: float = float("inf")
     most_rows: int = 0  # that are searched at once; 0: all
-    reserve_s: float = 0.0  # what scoring and storing takes after the last step
+    reserve_s: float = 0.0  # what replies, scores and storing take after the last step
+    replies_s: float = 0.0  # the replies and scores alone
     device: torch.device | None = None  # where the search runs; None: on the CPU
     stopped: str = ""  # the limit that ended the search
     _queued: torch.cuda.Event | None = None  # the end of the last step, on a GPU

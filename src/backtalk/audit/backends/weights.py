@@ -42,7 +42,9 @@ BATCHES = 4  # batches of a block on a GPU: rows that wait take the places of th
 MOST_ROWS = 4_000  # the most rows (case x restart) of a block: the gradient of all of them is taken at once
 EFFORT = {"top": "G", "sweeps": "T", "restarts": "R"}  # what is lowered to fit into --max-time
 GPU_CANDIDATES = 12_800  # that a GPU is timed with at least
-STORE_S = 0.004  # seconds in which a finding is stored and shown
+STORE_S = 0.0015  # seconds in which a finding is stored and shown
+COMPILE_S = 2.0  # seconds in which a GPU's kernels for the last replies are compiled
+TOGETHER = 100  # cases that a large model replies to at once on a GPU
 TIMED = 8  # targets that a search is timed on
 BATCH = 64  # findings that are recomputed at once
 
@@ -210,9 +212,11 @@ class WeightsBackend(Backend):
         report(f"{size}. Run folder: {run.folder}")
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
-        # Replies are written in batches; a finding is stored and shown in milliseconds.
-        batches = len(cases) if self._is_slow else 1 + len(cases) // TIMED
-        watch.reserve_s = batches * self._pace.reply_s + STORE_S * len(cases) * self.config.restarts
+        rows, on_gpu = len(cases) * self.config.restarts, device_of(self.model) == "cuda"
+        # A large model replies to hundreds of inputs at once on a GPU, and to those of a case on a processor.
+        at_once = (TOGETHER if on_gpu else 1) if self.is_transformer else TIMED
+        watch.replies_s = -(-len(cases) // at_once) * self._pace.reply_s
+        watch.reserve_s = watch.replies_s + STORE_S * rows + COMPILE_S * on_gpu
         watch.most_rows = self.most_rows
         found = search_block(self.model, self.config, self.objective, self.spec.seed, cases, watch)
         return self._rated(found)

@@ -6,7 +6,6 @@ seven products, one attention that also rotates, and one gate; sums are added in
 network's own. `triggers.py` compares the scores with the network's before it uses them.
 """
 
-import math
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +78,8 @@ class Decoder:
 
     @torch.no_grad()
     def angles(self, tokens: int) -> Angles:
-        device = self.network.device
-        places = torch.arange(tokens, device=device)[None]
-        cos, sin = self.body.rotary_emb(torch.zeros(1, device=device), places)  # float32
+        places = torch.arange(tokens, device=self.network.device)[None]
+        cos, sin = self.body.rotary_emb(places.float(), places)
         signs = torch.ones_like(sin[0])
         signs[:, : self.size // 2] = -1
         return cos[0].contiguous(), (sin[0] * signs).contiguous()
@@ -118,8 +116,7 @@ class Decoder:
             before: tuple[Tensor, Tensor] = (
                 empty if past is None else (past.keys[number], past.values[number])
             )
-            seen = attend(query, *before, key, value, 1 / math.sqrt(self.size), angles)
-            seen = seen.reshape(rows * s, -1)
+            seen = attend(query, *before, key, value, self.size**-0.5, angles).reshape(rows * s, -1)
             if places is not None and number == len(self.blocks) - 1:
                 seen, h = seen[places], h[places]
             h = _add_product(h, seen, block.out)

@@ -27,8 +27,7 @@ CHECKED = 4  # candidates of the first call that are read both ways
 NEAR = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest mean difference of both ways' log-probabilities; 0.25 in 16 bits. A past that is not seen, or is in
 a wrong position, gives far more."""
-DECODED = {"cuda"}
-"""Devices on which a decoder of ours is faster than the network."""
+DECODED = {"cuda"}  # devices on which a decoder of ours is faster than the network
 Work = Callable[[slice], TokenScores]
 Finish = Callable[[slice, ModelInputs, Tensor, Tensor], Tensor]
 """(part, inputs, gradient of the embedded tokens, log-probabilities (rows, m, vocabulary)) -> result"""
@@ -60,7 +59,9 @@ class TriggerScorer:
         """(rows, candidates, m)"""
         shared = len(self.layout.before) + position
         self._check_decoder()
-        if self.shares is False or not shared or _is_padded(triggers):
+        # On a GPU triggers have one length: looking for padding would make a search wait.
+        padded = not triggers.is_cuda and bool((triggers == NO_TOKEN).any())
+        if self.shares is False or not shared or padded:
             return self._read_whole(triggers, position, candidates, targets)
         if self.shares is None:
             self.shares = self._is_right(triggers, position, candidates, targets)
@@ -95,7 +96,7 @@ class TriggerScorer:
             embedded: Tensor = embed(read.inputs["input_ids"]).detach().requires_grad_()
             inputs, places = {**read.inputs, "inputs_embeds": embedded}, read.positions
             del inputs["input_ids"]
-            if self._decoder is not None:
+            if self._decoder:
                 # What all rows begin with needs no gradient and is read once; its last token predicts a token
                 # of a target if nothing stands between.
                 b = max(0, len(self.layout.before) - 1)
@@ -229,7 +230,7 @@ class TransformerLanguageModel:
     def score_substitutions(self, inputs: Tensor, position: int, candidates: Tensor) -> Tensor:
         rows, count = candidates.shape
         length = inputs.shape[1]
-        if _is_padded(inputs):
+        if not inputs.is_cuda and bool((inputs == NO_TOKEN).any()):
             return self.score(substituted(inputs, position, candidates)).view(rows, count, length)
         found = torch.zeros(rows, count, length, dtype=wide(self.reader.network.dtype), device=inputs.device)
         if position:
@@ -281,11 +282,6 @@ class TransformerLanguageModel:
             return self.reader.log_softmax({"input_ids": ids[part]}, _lasts(ids[part]))
 
         return self.reader.in_parts(len(ids), ids.shape[1], self.reader.need.scoring(ids.shape[1], 1), work)
-
-
-def _is_padded(triggers: Tensor) -> bool:
-    """Not looked up on a GPU, which a search would have to wait for: its triggers have one length."""
-    return not triggers.is_cuda and bool((triggers == NO_TOKEN).any())
 
 
 def _lasts(ids: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backtalk.audit.effort import LEAST_CASES, Pace, fit_effort, time_step
+from backtalk.audit.effort import LEAST_CASES, Pace, fit_effort, measure_pace, time_step
 from backtalk.models.folder import load_embedded
 from backtalk.protocols import WeightsModel
 from backtalk.searches.beam import Beam
@@ -27,9 +27,16 @@ def size(search: WordSearch) -> tuple[int, int, int]:
 def test_the_time_of_a_case_by_hand() -> None:
     # 15 positions x 2 restarts; of 6 sweeps usually three, then a half, a quarter and an eighth of one:
     # 116.25 steps of 0.5 s and 25 x 0.02 s each, and 3 s for the replies
-    assert Pace(0.02, 0.5, 3.0).case_s(FULL) == pytest.approx(30 * 3.875 * (0.5 + 0.5) + 3)
+    chitchat = load_embedded("chitchat", "cpu")
+    share = sum(FULL.plan(chitchat)) / FULL.sweeps
+    assert Pace(0.02, 0.5, 3.0, share).case_s(FULL) == pytest.approx(30 * 3.875 * (0.5 + 0.5) + 3)
     # gcg never stops before its last step
-    assert Pace(0.02, 0.5, 3.0).case_s(Gcg(15, 25, 6, restarts=2)) == pytest.approx(180 * (0.5 + 0.5) + 3)
+    gcg = Gcg(15, 25, 6, restarts=2)
+    assert gcg.plan(chitchat) == [1.0] * 6
+    assert Pace(0.02, 0.5, 3.0).case_s(gcg) == pytest.approx(180 * (0.5 + 0.5) + 3)
+    # On chitchat rows stop early, and a measured pace has that.
+    goals = [chitchat.encode_target("go away")]
+    assert measure_pace(chitchat, Gibbs(length=2, top=2, sweeps=6), goals, False).share == share
 
 
 def test_a_search_without_gradients_has_no_steps() -> None:

@@ -29,11 +29,13 @@ LEAST_TOP, LEAST_SWEEPS = 8, 2  # lowered below these only if nothing else fits
 
 
 class Pace(NamedTuple):
-    """Measured seconds of a candidate, of the gradient of a row, and of the replies to a case."""
+    """Measured seconds of a candidate, of the gradient of a row, and of the replies to a case; and the share
+    of the candidates that a row is expected to try before it stops."""
 
     candidate_s: float
     gradient_s: float
     reply_s: float
+    share: float = 1.0
 
     def case_s(self, search: WeightsSearch) -> float:
         """The seconds of searching and replying for one case."""
@@ -42,7 +44,7 @@ class Pace(NamedTuple):
     def search_s(self, search: WeightsSearch) -> float:
         row_s = search.most_candidates * search.cost * self.candidate_s
         if isinstance(search, Gibbs):
-            row_s = search.usual_share * (row_s + search.length * search.sweeps * self.gradient_s)
+            row_s = self.share * (row_s + search.length * search.sweeps * self.gradient_s)
         return search.restarts * row_s
 
 
@@ -71,7 +73,8 @@ def measure_pace(
     on_gpu, most = model.searchable().is_cuda, CANDIDATES if len(goals) > 1 else FEW
     top = search.at_once if on_gpu else min(search.at_once, most)
     both = time_step(model, goals, search.length, top, with_lm, search.draft_of(model))
-    return Pace(*both, time_replies(model, search))
+    share = sum(search.plan(model)) / search.sweeps if isinstance(search, Gibbs) else 1.0
+    return Pace(*both, time_replies(model, search), share)
 
 
 def time_replies(model: WeightsModel, search: WeightsSearch) -> float:

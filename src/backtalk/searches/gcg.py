@@ -37,8 +37,7 @@ class Gcg(Gibbs):
 
     name: ClassVar[str] = "gcg"
 
-    @property
-    def plan(self) -> list[float]:
+    def plan(self, model: WeightsModel) -> list[float]:
         return [1.0] * self.sweeps
 
     @property
@@ -50,7 +49,7 @@ class Gcg(Gibbs):
 
     def search_rows(self, trial: Trial) -> list[Found]:
         trial, n = self.prepared(trial, MOST_TOP), self.length
-        climb = Climb.of(trial, self.plan, self.kick, lambda: self._begin(trial))
+        climb = Climb.of(trial, self.plan(trial.model), self.kick, lambda: self._begin(trial))
         rows = climb.rows
         while climb.next_sweep():
             for step in range(climb.step, n):

@@ -21,7 +21,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.models.device import product_precision
-from backtalk.protocols import Drafting, WeightsModel
+from backtalk.protocols import Drafting, Retokenises, WeightsModel
 from backtalk.searches.climb import Climb
 from backtalk.searches.objective import Objective
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
@@ -56,16 +56,11 @@ class Gibbs(WordSearch):
     """float32 for everything; bfloat16 ranks candidates in bfloat16 and decides in float32; tf32 decides in
     tf32, which is faster and more often finds other triggers. auto is bfloat16 on a GPU."""
 
-    @property
-    def plan(self) -> list[float]:
+    def plan(self, model: WeightsModel) -> list[float]:
         """The expected share of rows that still improve in each sweep. On chitchat nearly all improve in the
-        first three sweeps, and half as many in each one after them."""
-        return [1.0 if self.kick else min(1.0, 2.0 ** (2 - sweep)) for sweep in range(self.sweeps)]
-
-    @property
-    def usual_share(self) -> float:
-        """The expected share of `most_candidates` that a row tries before it stops."""
-        return sum(self.plan) / self.sweeps
+        first three sweeps, and half as many in each one after them; on language models nearly all in each."""
+        steady = self.kick or isinstance(model, Retokenises)
+        return [1.0 if steady else min(1.0, 2.0 ** (2 - sweep)) for sweep in range(self.sweeps)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +106,10 @@ class Gibbs(WordSearch):
         least = QUICK_GAIN if quick else GAIN
         n = self.length
         climb = Climb.of(
-            trial, self.plan, self.kick, lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets)
+            trial,
+            self.plan(trial.model),
+            self.kick,
+            lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets),
         )
         rows = climb.rows
         way: Trial | RecordedTrial = trial

@@ -109,14 +109,11 @@ def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor,
         losses = trial.without_untypeable(triggers, losses, trial.bound(rows))
     several = min(FINALISTS if trial.draft else 1, losses.shape[1])
     least, places = losses.topk(several, 1, False)
-    checked = (
-        trial.check_typing(triggers, places)
-        if trial.draft
-        else lambda real: real.masked_fill(least.isinf(), torch.inf)
-    )
+    checked = trial.check_typing(triggers, places) if trial.draft else None
     finalists = triggers(places).flatten(0, 1)  # (rows * several, n)
     found = trial.score(finalists, rows.targets.repeat_interleave(several, dim=0), several)
-    least, best = checked(found.loss.view_as(places)).min(1)
+    real = found.loss.view_as(places).masked_fill(least.isinf(), torch.inf)
+    least, best = (checked(real) if checked else real).min(1)
     chosen = torch.arange(len(best), device=best.device) * several + best
     better = (least < rows.loss - GAIN) & ~rows.done
     rows.inputs = torch.where(better[:, None], finalists[chosen], rows.inputs)

@@ -104,12 +104,9 @@ class Gibbs(WordSearch):
         top = trial.top
         quick = trial.draft is not None and self.precision == "tf32"
         least = QUICK_GAIN if quick else GAIN
-        n = self.length
+        n, plan = self.length, self.plan(trial.model)
         climb = Climb.of(
-            trial,
-            self.plan(trial.model),
-            self.kick,
-            lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets),
+            trial, plan, self.kick, lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets)
         )
         rows = climb.rows
         way: Trial | RecordedTrial = trial

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from backtalk.audit import reference
+from backtalk.audit.backends import weights
+from backtalk.audit.effort import Pace
 from backtalk.audit.reference import find_reference
 from backtalk.cli import run
 from backtalk.data.corpora import reference_pairs
@@ -169,11 +171,18 @@ def test_another_model_may_say_what_is_likely(
     assert "name a Hugging Face model" in capsys.readouterr().err
 
 
-def test_a_limit_that_ends_while_a_model_loads_leaves_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_limit_that_loading_takes_is_kept_without_timing_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Hugging Face model takes seconds to load; then nothing is measured or searched any more."""
+    """A Hugging Face model takes seconds to load, and timing its search takes some more."""
+
+    def measure(*_: Any) -> Pace:
+        raise AssertionError("there is no time left to measure")
+
+    monkeypatch.setattr(weights, "measure_pace", measure)
     box = f"hf/{make_folder(tmp_path / 'box', 'llama', CHATML)}"
-    assert run(["audit", "--model", box, "--limit", "2", "--max-time", "0.0001s", "--out", "run"]) == 2
-    assert "--max-time 0.0001s was reached while" in capsys.readouterr().err
-    assert not Path("run").exists()
+    command = ["audit", "--model", box, "--limit", "2", "--device", "cpu", "--out", "run"]
+    assert run([*command, "--max-time", "0.0001s"]) == 2
+    assert "--max-time 0.0001s was reached" in capsys.readouterr().err
+    with Run.open(Path("run")) as opened:
+        assert opened.state == "stopped"

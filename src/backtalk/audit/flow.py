@@ -135,18 +135,8 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
             f"search {search.name!r} needs {search.needs.name} access, but {spec.model} gives {access.name} "
             f"only; use {', '.join(enough)}"
         )
-    if model is None:
-        try:
-            with time_limit(_late(spec, overrides)):
-                model = load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
-        except OutOfTime as over:
-            raise NothingDone(f"{over} while {spec.model} was loading; allow more time") from None
+    model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
     return kind(spec, model, overrides, consent)
-
-
-def _late(spec: AuditSpec, overrides: Overrides) -> Late:
-    end = overrides.begun + (parse_duration(spec.max_time) or math.inf)
-    return late_after(end, f"--max-time {spec.max_time}")
 
 
 def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool = False) -> Run:
@@ -160,7 +150,8 @@ def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: boo
 def _work(run: Run, backend: Backend, report: Reporter) -> Results:
     done = run.done_blocks()
     todo = sorted(set(range(run.blocks)) - done)
-    late = _late(backend.spec, backend.overrides)
+    limit = backend.spec.max_time
+    late = late_after(backend.overrides.begun + (parse_duration(limit) or math.inf), f"--max-time {limit}")
     if todo:
         if done:
             report(f"Resuming {run.folder}: {len(done)} of {run.blocks} blocks are done.")

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from backtalk.deadline import check_time
 from backtalk.errors import InputError, short_reason
 from backtalk.models.device import is_out_of_memory, pick_device
 from backtalk.models.folder import refuse_broken, refuse_other_shapes
@@ -71,9 +70,7 @@ def _load(
         network = network.to(where).eval().requires_grad_(False)
         network.name_or_path = source.base  # peft writes it into an adapter as its base
         tokenizer = library.AutoTokenizer.from_pretrained(folder, **common)
-        found = _model(name, network, tokenizer, source.fingerprint(options, network.dtype), options)
-    check_time()  # loading may have taken all of the time
-    return found
+        return _model(name, network, tokenizer, source.fingerprint(options, network.dtype), options)
 
 
 def wrap(network: Any, tokenizer: Any, options: ModelOptions | None = None) -> TransformerModel:

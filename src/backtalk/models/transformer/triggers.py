@@ -41,7 +41,7 @@ class TriggerScorer:
         self.shares: bool | None = False if layout.lead is not None else None
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
         self._way: Way = by_shared_past
-        self._decoder: Decoder | None = None  # reads tails in the place of the network
+        self._decoder: Decoder | None = None  # reads tails instead of the network
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
         """(rows, m)"""

@@ -29,8 +29,8 @@ LEAST_TOP, LEAST_SWEEPS = 8, 2  # lowered below these only if nothing else fits
 
 
 class Pace(NamedTuple):
-    """Measured seconds of a candidate, of a row's gradient and of the replies to a case. `share` is the part of
-    the candidates that a row is expected to try before it stops."""
+    """Measured seconds of a candidate, of a row's gradient and of the replies to a case. `share` is the part
+    of the candidates that a row is expected to try before it stops."""
 
     candidate_s: float
     gradient_s: float

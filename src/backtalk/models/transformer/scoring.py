@@ -138,8 +138,8 @@ class LogitReader:
         return logits.to(wide(logits.dtype)).log_softmax(1)
 
     def run(self, inputs: dict[str, Any], places: Tensor, whole: bool = True) -> Read:
-        """Calls `run_at` and counts the tokens. A `decoder` in `inputs` reads them instead of the network, behind
-        `past`."""
+        """Calls `run_at` and counts the tokens. A `decoder` in `inputs` reads them instead of the network,
+        behind `past`."""
         read = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
         written = inputs.get("decoder_input_ids")
         self.count["tokens"] += read.shape[0] * (read.shape[1] + (0 if written is None else written.shape[1]))

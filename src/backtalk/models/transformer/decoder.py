@@ -105,8 +105,7 @@ class Decoder:
         h = embedded.flatten(0, 1)  # (rows x s, H)
         for number, block in enumerate(self.blocks):
             x = _normed(block.before, h)
-            inner = [F.linear(x, one.weight, one.bias) for one in (block.query, block.key, block.value)]
-            heads = [part.view(rows, s, -1, self.size) for part in inner]
+            heads = [layer(x).view(rows, s, -1, self.size) for layer in (block.query, block.key, block.value)]
             for i, norm in enumerate((block.query_norm, block.key_norm)):
                 heads[i] = heads[i] if norm is None else _normed(norm, heads[i])
             query, key, value = (part.transpose(1, 2) for part in heads)  # (rows, heads, s, size)
@@ -122,7 +121,7 @@ class Decoder:
                 seen, h = seen[places], h[places]
             h = _add_product(h, seen, block.out)
             x = _normed(block.middle, h)
-            gate, up = (F.linear(x, one.weight, one.bias) for one in (block.gate, block.up))
+            gate, up = block.gate(x), block.up(x)
             h = _add_product(h, kernels.gated(gate, up) if kernels else F.silu(gate) * up, block.down)
         return _normed(self.body.norm, h)
 

@@ -181,6 +181,20 @@ class Drafting(Protocol):
 
 
 @runtime_checkable
+class Branching(Protocol):
+    """A model whose layers add branches (attention, MLP) to a residual connection."""
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether `branch_gradient` can be had."""
+
+    def branch_gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
+    ) -> Tensor:
+        """`gradient` with what flows through branches scaled by `share`."""
+
+
+@runtime_checkable
 class Retokenises(Protocol):
     """A model of subwords, whose tokenizer may read the text of some ids as other ids."""
 

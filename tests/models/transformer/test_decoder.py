@@ -91,6 +91,30 @@ def test_gradients_behind_a_past_are_the_network_s(name: str) -> None:
     torch.testing.assert_close(own[:, 5:], expected[:, 5:], atol=1e-3, rtol=1e-4)
 
 
+def test_gradients_through_branches_are_scaled() -> None:
+    """A layer is (1 + MLP)(1 + attention), so with both scaled by b the gradient is quadratic in b."""
+    network, ids = network_of("Llama", {}), texts()
+    network.model.layers = network.model.layers[:1]
+    decoder = Decoder.of(network)
+    assert decoder is not None
+    draw = torch.randn(72, 32, generator=torch.Generator().manual_seed(1))
+
+    def gradient(branches: float) -> Tensor:
+        embedded = network.model.embed_tokens(ids).detach().requires_grad_()
+        found = decoder.hidden(embedded, None, None, branches=branches)
+        torch.testing.assert_close(
+            found, network.model(ids).last_hidden_state.flatten(0, 1), atol=1e-4, rtol=1e-4
+        )
+        own: Tensor = torch.autograd.grad((found * draw).sum(), embedded)[0]
+        return own
+
+    none, half, whole = (gradient(share) for share in (0.0, 0.5, 1.0))
+    square = 2 * (whole - 2 * half + none)
+    line = whole - none - square
+    torch.testing.assert_close(gradient(0.25), none + 0.25 * line + 0.0625 * square, atol=1e-3, rtol=1e-3)
+    assert (whole - none).abs().amax() > 1
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_networks_have_no_decoder(name: str) -> None:
     assert Decoder.of(network_of(*OTHERS[name])) is None
@@ -118,6 +142,20 @@ def test_scores_and_gradients_of_triggers_are_the_plain_way_s(decoded: Transform
         assert torch.equal(found.is_argmax.flatten(0, 1), expected.is_argmax)
     assert decoded._scorer._decoder is not None
     torch.testing.assert_close(decoded.gradient(inputs, targets, weights), plain, atol=1e-3, rtol=1e-4)
+
+
+def test_the_gradient_of_branches_leads_to_the_plain_one(tmp_path: Path) -> None:
+    model = make(tmp_path, "llama", CHATML, **AROUND)
+    inputs, targets = random_ids(model, 3, 5), goals(model)
+    weights = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2))
+    at = [0, 3]
+    plain, near, half = (
+        model.branch_gradient(inputs, targets, weights, at, share) for share in (1.0, 0.9999, 0.5)
+    )
+    torch.testing.assert_close(near, plain, atol=1e-3, rtol=1e-2)
+    assert not torch.allclose(half, plain, atol=1e-2)
+    assert model.has_branches
+    assert not make(tmp_path / "other", "gpt2").has_branches
 
 
 def test_gradients_of_a_language_model_are_the_plain_way_s(decoded: TransformerModel) -> None:

@@ -63,6 +63,8 @@ class WeightsBackend(Backend):
             judge = load_model(name, spec.device, ModelOptions(dtype="float32"))
             assert isinstance(judge, TransformerModel)
             model = model.judged_by(judge)
+        if isinstance(model, TransformerModel):
+            model = model.widened()  # hits are decided in float32
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
         hit = spec.hit or DEFAULT_HIT

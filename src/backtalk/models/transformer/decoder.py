@@ -92,10 +92,16 @@ class Decoder:
         return found
 
     def hidden(
-        self, embedded: Tensor, past: Layers | None, places: Tensor | None, keep: Layers | None = None
+        self,
+        embedded: Tensor,
+        past: Layers | None,
+        places: Tensor | None,
+        keep: Layers | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         """(tokens, H): the normalised last hidden states at `places` (tokens,) of the flattened (rows, s), of
         embedded tokens (rows, s, H) behind the past of their groups. `keep` receives the keys and values.
+        Gradients through attention and MLP, beside the residual connection, are scaled by `branches`.
         Differentiable if gradients are on; otherwise `embedded` is overwritten."""
         rows, s = embedded.shape[:2]
         p = 0 if past is None else past.keys[0].shape[2]
@@ -119,15 +125,21 @@ class Decoder:
             seen = attend(query, *before, key, value, self.size**-0.5, angles).reshape(rows * s, -1)
             if places is not None and number == len(self.blocks) - 1:
                 seen, h = seen[places], h[places]
-            h = _add_product(h, seen, block.out)
+            h = _add_product(h, _damped(seen, branches), block.out)
             x = _normed(block.middle, h)
             gate, up = block.gate(x), block.up(x)
-            h = _add_product(h, kernels.gated(gate, up) if kernels else F.silu(gate) * up, block.down)
+            middle = kernels.gated(gate, up) if kernels else F.silu(gate) * up
+            h = _add_product(h, _damped(middle, branches), block.down)
         return _normed(self.body.norm, h)
 
 
 def _normed(norm: Any, x: Tensor) -> Tensor:
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _damped(x: Tensor, share: float) -> Tensor:
+    """x, through which only a share of the gradient flows."""
+    return x if share == 1 else share * x + (1 - share) * x.detach()
 
 
 def _add_product(total: Tensor, x: Tensor, layer: nn.Linear) -> Tensor:

@@ -20,12 +20,14 @@ from torch import Tensor
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, draft_of, fuse_layers, has_adapter
 from backtalk.models.transformer import layout, memory
+from backtalk.models.transformer.decoder import Decoder
 from backtalk.models.transformer.generation import SamplingConfig, Task, write
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts, text_of
 from backtalk.models.transformer.scoring import Batch, LogitReader, Row, make_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, filled
 from backtalk.models.transformer.triggers import TransformerLanguageModel, TriggerScorer
+from backtalk.models.transformer.widened import HALF, widened
 from backtalk.specs import ModelOptions
 from backtalk.terminal import note
 from backtalk.types import Access, Dialogue, Floor, TokenScores
@@ -47,6 +49,9 @@ class TransformerModel:
     access: Access = Access.WEIGHTS
     judge: TransformerModel | None = None
     """Scores how likely a trigger is; None: the model itself, if it is causal."""
+    narrow: TransformerModel | None = None
+    """The same model in 16 bits, of which this one only reads the weights as float32: it ranks candidates and
+    takes gradients."""
     count: Counter[str] = field(default_factory=Counter)
     """Tokens read while searching, with those of its draft."""
     pad: int = NO_TOKEN
@@ -95,7 +100,7 @@ class TransformerModel:
         return {
             "template": self.options.template if self.options.template != "auto" else usual,
             "system": self.options.system,
-            "dtype": str(self.network.dtype).removeprefix("torch."),
+            "dtype": str((self.narrow or self).network.dtype).removeprefix("torch."),
         }
 
     def adjusted(self, system: str | None = None, max_reply: int | None = None) -> TransformerModel:
@@ -118,8 +123,18 @@ class TransformerModel:
             raise InputError(f"{judge.name} has other tokens than {self.name}; {mend}")
         return replace(self, judge=judge)
 
+    def widened(self) -> TransformerModel:
+        """A causal model with weights in 16 bits computes in float32, but for gradients; others stay as they
+        are. T5's layers round to their weights' dtype by themselves."""
+        if self.network.dtype not in HALF or self.is_encoder_decoder:
+            return self
+        judge = None if self.judge is None else self.judge.widened()
+        return replace(self, network=widened(self.network), judge=judge, narrow=self)
+
     def draft(self) -> TransformerModel:
         """The same model in bfloat16: it ranks candidates fast, and the exact model decides."""
+        if self.narrow is not None:
+            return self.narrow
         if self.network.dtype == torch.bfloat16 and not has_adapter(self.network):
             return self
         judge = None if self.judge is None else self.judge.draft()
@@ -283,7 +298,17 @@ class TransformerModel:
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
         self._check_room(inputs, targets)
-        return self._scorer.gradient(inputs, targets, weights, positions)
+        return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions)
+
+    @property
+    def has_branches(self) -> bool:
+        return Decoder.of((self.narrow or self).network) is not None
+
+    def branch_gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
+    ) -> Tensor:
+        self._check_room(inputs, targets)
+        return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions, share)
 
     @cached_property
     def language_model(self) -> TransformerLanguageModel | None:
@@ -292,7 +317,8 @@ class TransformerModel:
             return None
         before = judge.prompts.text_ids("")[0] or [judge.prompts.end]
         reader = self._reader if judge is self else LogitReader(judge.network, self.count)
-        return TransformerLanguageModel(reader, self._tensor(before))
+        narrow = None if judge.narrow is None else judge.narrow.language_model
+        return TransformerLanguageModel(reader, self._tensor(before), narrow)
 
     @cached_property
     def _slot(self) -> layout.UserSlot:

@@ -146,7 +146,9 @@ class LogitReader:
         if "decoder" not in inputs:
             return run_at(self.network, inputs, places, whole)
         embedded = self.network.get_input_embeddings()(read) if "input_ids" in inputs else read
-        hidden = inputs["decoder"].hidden(embedded, inputs["past"], places)
+        hidden = inputs["decoder"].hidden(
+            embedded, inputs["past"], places, branches=inputs.get("branches", 1.0)
+        )
         return hidden, self.network.get_output_embeddings()(hidden if whole else hidden[:1]), None
 
     def in_parts(self, rows: int, length: int, row_bytes: int, work: Callable[[slice], Tensor]) -> Tensor:
@@ -157,7 +159,7 @@ class LogitReader:
 
 
 def _is_product(layer: Any, hidden: Tensor, logits: Tensor) -> bool:
-    if type(layer) is not nn.Linear:
+    if type(layer) is not nn.Linear or layer.weight.dtype != hidden.dtype:  # as in a widened network
         return False
     product = F.linear(hidden[None], layer.weight, layer.bias)[0]
     near = CLOSE if logits.dtype in (torch.float32, torch.float64) else CLOSE_IN_HALF

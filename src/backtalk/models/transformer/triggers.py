@@ -69,10 +69,15 @@ class TriggerScorer:
         return self._read_tails(triggers, position, candidates, targets)
 
     def gradient(
-        self, triggers: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None
+        self,
+        triggers: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None,
+        branches: float = 1.0,
     ) -> Tensor:
         """(rows, positions, vocabulary): of sum_t weights_t log P(y_t | y_<t, x), with respect to the one-hot
-        tokens of the triggers."""
+        tokens of the triggers. With `branches` under 1 a decoder reads them (decoder.py)."""
         at = list(range(triggers.shape[1])) if positions is None else list(positions)
 
         def finish(part: slice, read: ModelInputs, by_token: Tensor, _: Tensor) -> Tensor:
@@ -81,13 +86,16 @@ class TriggerScorer:
             wanted = wanted.masked_fill((triggers[part][:, at] == NO_TOKEN)[:, :, None], 0.0)
             return self.to_one_hot(wanted).to(weights.dtype)
 
-        return self.backward(triggers, targets, weights, finish)
+        return self.backward(triggers, targets, weights, finish, branches)
 
-    def backward(self, triggers: Tensor, targets: Tensor, weights: Tensor, finish: Finish) -> Tensor:
+    def backward(
+        self, triggers: Tensor, targets: Tensor, weights: Tensor, finish: Finish, branches: float = 1.0
+    ) -> Tensor:
         """The results of `finish` on parts of the rows, concatenated."""
         embed = self.reader.network.get_input_embeddings()
         m = targets.shape[1]
         self._check_decoder()
+        decoder = self._decoder or (Decoder.of(self.reader.network) if branches < 1 else None)
 
         @torch.enable_grad()
         def work(part: slice) -> Tensor:
@@ -96,12 +104,13 @@ class TriggerScorer:
             embedded: Tensor = embed(read.inputs["input_ids"]).detach().requires_grad_()
             inputs, places = {**read.inputs, "inputs_embeds": embedded}, read.positions
             del inputs["input_ids"]
-            if self._decoder:
+            if decoder:
                 # What all rows begin with needs no gradient and is read once; its last token predicts a token
                 # of a target if nothing stands between.
                 b = max(0, len(self.layout.before) - 1)
-                past = self._decoder.past(self.layout.before[None, :b]) if b else None
-                inputs = {"inputs_embeds": embedded[:, b:], "decoder": self._decoder, "past": past}
+                past = decoder.past(self.layout.before[None, :b]) if b else None
+                inputs = {"inputs_embeds": embedded[:, b:], "decoder": decoder, "past": past}
+                inputs["branches"] = branches
                 places = places - b * torch.arange(1, len(places) + 1, device=places.device)[:, None]
             logs = self.reader.log_softmax(inputs, places.flatten()).view(*goals.shape, -1)
             chosen = logs.gather(2, goals.clamp(min=0)[:, :, None]).squeeze(2)
@@ -215,10 +224,13 @@ class TriggerScorer:
 
 class TransformerLanguageModel:
     """A causal network as the language model of a user's inputs: it scores how likely a trigger is. Triggers
-    follow the tokens `before` (b,) that start a user's first turn, and each of their tokens is a target."""
+    follow the tokens `before` (b,) that start a user's first turn, and each of their tokens is a target.
+    `narrow` takes the gradients of a widened network."""
 
-    def __init__(self, reader: LogitReader, before: Tensor) -> None:
-        self.reader, self.before = reader, before
+    def __init__(
+        self, reader: LogitReader, before: Tensor, narrow: "TransformerLanguageModel | None" = None
+    ) -> None:
+        self.reader, self.before, self.narrow = reader, before, narrow
         # To a causal network a trigger behind `before` is a target behind an empty trigger.
         self._scorer = TriggerScorer(reader, PromptLayout(before, before[:0], None))
 
@@ -245,6 +257,8 @@ class TransformerLanguageModel:
         return found
 
     def gradient(self, inputs: Tensor, weights: Tensor, positions: Sequence[int] | None = None) -> Tensor:
+        if self.narrow is not None:
+            return self.narrow.gradient(inputs, weights, positions)
         at = list(range(inputs.shape[1])) if positions is None else list(positions)
 
         def finish(part: slice, _: ModelInputs, by_token: Tensor, log_probs: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ def transformer_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     for name, hit in AIMS.items():
         settings = {**search, "hit": hit}
         if name == "greedy":
-            settings |= {"sweeps": size.greedy_sweeps, "kick": True}
+            settings |= {"sweeps": size.greedy_sweeps, "anneal": 0.1}
         run = partial(search_list, model=model, settings=settings)
         parts.append(Part(name, (), run, settings, owns=(f"runs/{name}",)))
     settings = {"hit": AIMS[HARDENED], "max_ppl_increase": "3%", **dict(size.hardening)}

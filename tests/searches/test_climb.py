@@ -1,15 +1,19 @@
-"""Rows that wait for their turn, and rows that are kicked out of a local optimum."""
+"""Rows that wait for their turn, and rows that are annealed out of a local optimum."""
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
+from backtalk.searches.climb import Climb
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
+from backtalk.searches.trial import Trial
 from backtalk.searches.watch import State, Watch
 from tests.searches.test_gibbs import OBJECTIVES, plain_loss, random_model
 
@@ -17,13 +21,13 @@ CHANCE = Objective(False, False, -14.0, total=True)
 TARGETS = ("stop dog", "go go two", "rain", "dog")
 
 
-@pytest.mark.parametrize("kick", [False, True])
+@pytest.mark.parametrize("anneal", [0.0, 0.3])
 @pytest.mark.parametrize("search", [Gibbs, Gcg])
 @pytest.mark.parametrize("most", [1, 3])
-def test_rows_that_wait_end_as_rows_that_do_not(search: type[Gibbs], most: int, kick: bool) -> None:
+def test_rows_that_wait_end_as_rows_that_do_not(search: type[Gibbs], most: int, anneal: float) -> None:
     model = random_model()
     goals = [model.encode_target(text) for text in TARGETS for _ in range(2)]
-    own, seeds = search(length=3, top=4, sweeps=6, kick=kick), list(range(len(goals)))
+    own, seeds = search(length=3, top=4, sweeps=6, anneal=anneal), list(range(len(goals)))
     at_once: list[int] = []
 
     def look(state: State) -> None:
@@ -39,24 +43,40 @@ def test_rows_that_wait_end_as_rows_that_do_not(search: type[Gibbs], most: int, 
     assert 1 <= max(at_once) <= most
 
 
-def test_kicked_rows_reach_the_optimum_that_others_miss() -> None:
+def test_annealed_rows_reach_the_optimum_that_others_miss() -> None:
     model, objective = random_model(), CHANCE
     every = torch.tensor(list(product(range(4, 16), repeat=3)))  # 1,728 inputs
     target = model.encode_target("rain")
     least = float(plain_loss(model, objective, every, target).min())
-    plain, kicked = (
-        Gibbs(length=3, top=12, sweeps=30, kick=kick).run(model, objective, [target] * 24, list(range(24)))
-        for kick in (False, True)
+    plain, annealed = (
+        Gibbs(length=3, top=12, sweeps=30, anneal=heat).run(model, objective, [target] * 24, list(range(24)))
+        for heat in (0.0, 0.3)
     )
-    at_optimum = [sum(one.loss < least + 1e-5 for one in found) for found in (plain, kicked)]
+    at_optimum = [sum(one.loss < least + 1e-5 for one in found) for found in (plain, annealed)]
     assert at_optimum[0] < at_optimum[1] == 24
-    for one, other in zip(kicked, plain, strict=True):
-        assert one.loss <= other.loss
+    for one in annealed:
         assert one.loss_by_sweep == sorted(one.loss_by_sweep, reverse=True)
         assert len(one.loss_by_sweep) == 31  # it uses all sweeps
-        assert 30 * 36 <= one.candidates <= 31 * 36
+        assert one.candidates == 30 * 36
         inputs = torch.tensor([one.ids])
         assert float(plain_loss(model, objective, inputs, target)) == pytest.approx(one.loss, abs=1e-5)
+
+
+def test_worse_triggers_are_taken_as_often_as_the_temperature_says() -> None:
+    """Metropolis: a trigger that is worse by d is within the slack with the probability exp(-d / t), where t
+    falls from sweep to sweep and counts the words of a target whose losses are summed."""
+    model, rows = random_model(), torch.arange(4000)
+    goals = torch.tensor([model.encode_target("stop dog")] * 4000)
+    for objective, words in ((CHANCE, 3), (OBJECTIVES["sample"], 1)):
+        trial = Trial(model, objective, goals, rows.tolist(), Gibbs().allowed(model))
+        climb = Climb.of(trial, [1.0] * 4, 0.5, partial(trial.start, 3))
+        for swept, step, worse in product((0, 3), (0, 2), (0.2, 0.6)):
+            climb.swept.fill_(swept)
+            climb.next_sweep()
+            slack = climb.slack(rows, step)
+            assert isinstance(slack, torch.Tensor)
+            chance = math.exp(-worse / (0.5 * words * (1 - swept / 4)))
+            assert float((slack > worse).float().mean()) == pytest.approx(chance, abs=0.03)
 
 
 def test_progress_counts_rows_that_are_done() -> None:

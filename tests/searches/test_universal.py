@@ -27,7 +27,7 @@ def test_it_reaches_the_least_mean_over_the_targets(name: str, search: type[Gibb
     goals = [model.encode_target(text) for text in TARGETS]
     means = torch.stack([plain_loss(model, objective, every, goal) for goal in goals]).mean(0)
     starts = 6
-    own = search(length=3, top=12, sweeps=20, kick=True, universal=True)
+    own = search(length=3, top=12, sweeps=20, anneal=0.2, universal=True)
     seeds = [start for start in range(starts) for _ in goals]
     found = own.run(model, objective, goals * starts, seeds)
     for start in range(starts):
@@ -43,7 +43,7 @@ def test_a_group_waits_as_a_whole(search: type[Gibbs]) -> None:
     model, at_once = random_model(), list[int]()
     goals = [model.encode_target(text) for text in TARGETS] * 3
     seeds = [start for start in range(3) for _ in TARGETS]
-    own = search(length=3, top=4, sweeps=6, kick=True, universal=True)
+    own = search(length=3, top=4, sweeps=6, anneal=0.2, universal=True)
 
     def look(state: State) -> None:
         at_once.append(int(state["at_work"].sum()))

@@ -19,7 +19,7 @@ from backtalk.models.lstm.reverse import draw_seed
 from backtalk.protocols import WeightsModel
 from backtalk.searches.climb import Climb
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.trial import FINALISTS, GAIN, Incumbents, Trial
+from backtalk.searches.trial import FINALISTS, GAIN, Incumbents, Slack, Trial
 from backtalk.searches.weights_search import WordSearch
 from backtalk.types import Found
 
@@ -45,11 +45,12 @@ class Gcg(Gibbs):
         return max(1, self.top // max(1, self.length))  # they lie at all positions
 
     def fitted(self, model: WeightsModel) -> "Gcg":
+        super().fitted(model)
         return WordSearch.fitted(self, model)
 
     def search_rows(self, trial: Trial) -> list[Found]:
         trial, n = self.prepared(trial, MOST_TOP), self.length
-        climb = Climb.of(trial, self.plan(trial.model), self.kick, lambda: self._begin(trial))
+        climb = Climb.of(trial, self.plan(trial.model), self.anneal, lambda: self._begin(trial))
         rows = climb.rows
         while climb.next_sweep():
             for step in range(climb.step, n):
@@ -58,7 +59,8 @@ class Gcg(Gibbs):
                     break
                 batch, numbers = rows.select(active), (climb.swept[active] * n + step).tolist()
                 seeds = [[trial.seeds[row], at] for row, at in zip(active.tolist(), numbers, strict=True)]
-                _take_best(trial, batch, *self._draw(trial, batch, seeds, step))
+                slack = climb.slack(active, step)
+                _take_best(trial, batch, *self._draw(trial, batch, seeds, step, slack), slack)
                 batch.done |= batch.loss <= 0
                 if self.stop_at_hit:
                     batch.done |= trial.met(batch)
@@ -82,7 +84,7 @@ class Gcg(Gibbs):
         return every.select(torch.arange(len(best), device=best.device) * several + best)
 
     def _draw(
-        self, trial: Trial, rows: Incumbents, seeds: Sequence[Sequence[int]], step: int
+        self, trial: Trial, rows: Incumbents, seeds: Sequence[Sequence[int]], step: int, slack: Slack
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The positions, words and losses (rows, B) of a step's candidates, scored by the model or its draft.
         Each row has seeds of its own."""
@@ -98,15 +100,17 @@ class Gcg(Gibbs):
             drawn = top[:, place].gather(1, order[:, place, : shares[position]])  # (rows, share)
             positions.append(torch.full_like(drawn, position))
             words.append(drawn)
-            losses.append(trial.attempt(trial.draft or trial.model, rows, position, drawn).loss)
+            losses.append(trial.attempt(trial.draft or trial.model, rows, position, drawn, slack).loss)
         return torch.cat(positions, 1), torch.cat(words, 1), torch.cat(losses, 1)
 
 
-def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor, losses: Tensor) -> None:
+def _take_best(
+    trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor, losses: Tensor, slack: Slack
+) -> None:
     """Each row takes its best candidate that can be typed, if that is better."""
     triggers = rows.substituted(positions, words)
     if trial.draft is None:
-        losses = trial.without_untypeable(triggers, losses, trial.bound(rows))
+        losses = trial.without_untypeable(triggers, losses, trial.bound(rows, slack))
     several = min(FINALISTS if trial.draft else 1, losses.shape[1])
     least, places = losses.topk(several, 1, False)
     checked = trial.check_typing(triggers, places) if trial.draft else None
@@ -115,6 +119,6 @@ def _take_best(trial: Trial, rows: Incumbents, positions: Tensor, words: Tensor,
     real = found.loss.view_as(places).masked_fill(least.isinf(), torch.inf)
     least, best = (checked(real) if checked else real).min(1)
     chosen = torch.arange(len(best), device=best.device) * several + best
-    better = (least < rows.loss - GAIN) & ~rows.done
+    better = least < trial.bound(rows, slack)
     rows.inputs = torch.where(better[:, None], finalists[chosen], rows.inputs)
     rows.take(better, found.map(lambda part: part[chosen]))

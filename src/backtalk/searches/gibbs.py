@@ -21,7 +21,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.models.device import product_precision
-from backtalk.protocols import Drafting, Retokenises, WeightsModel
+from backtalk.protocols import Branching, Drafting, Retokenises, WeightsModel
 from backtalk.searches.climb import Climb
 from backtalk.searches.objective import Objective
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
@@ -42,8 +42,12 @@ class Gibbs(WordSearch):
 
     stop_at_hit: bool = False
     """Stop a row once its target is hit."""
-    kick: bool = field(default=False, kw_only=True)
-    """Use all sweeps: a row that no longer improves continues from its best trigger with one random word."""
+    anneal: Weight = field(default=0.0, kw_only=True)
+    """Use all sweeps and also take worse triggers, at a temperature that falls from this many nats a target
+    word to 0 (simulated annealing, Kirkpatrick et al. 1983)."""
+    branches: Share = field(default=1.0, kw_only=True)
+    """Share of the gradient that flows through a layer's attention and MLP; the rest of the layer is its
+    residual connection (LSGM, Li et al. 2024). For networks like Llama."""
     fluency: Weight = field(default=0.0, kw_only=True)
     """Weight of a trigger's log-perplexity and of its repeated words in the loss, however likely it is."""
     universal: bool = field(default=False, kw_only=True)
@@ -59,7 +63,7 @@ class Gibbs(WordSearch):
     def plan(self, model: WeightsModel) -> list[float]:
         """The expected share of rows that still improve in each sweep. On chitchat nearly all improve in the
         first three sweeps, and half as many in each one after them; on language models nearly all in each."""
-        steady = self.kick or isinstance(model, Retokenises)
+        steady = self.anneal > 0 or isinstance(model, Retokenises)
         return [1.0 if steady else min(1.0, 2.0 ** (2 - sweep)) for sweep in range(self.sweeps)]
 
     def __post_init__(self) -> None:
@@ -73,6 +77,8 @@ class Gibbs(WordSearch):
     def fitted(self, model: WeightsModel) -> "Gibbs":
         """With no more candidates at a position than there are words."""
         own = super().fitted(model)
+        if self.branches < 1 and not (isinstance(model, Branching) and model.has_branches):
+            raise InputError(f"--branches is for networks like Llama, and {model.name} is not; leave it out")
         return replace(own, top=min(own.top, int(self.allowed(model).sum())))
 
     @property
@@ -96,6 +102,7 @@ class Gibbs(WordSearch):
             draft=self.draft_of(trial.model),
             top=min(top, int(trial.allowed.sum())),
             prune=self.prune and not self.universal,
+            branches=self.branches,
             group=len(trial.seeds) // len(set(trial.seeds)) if self.universal else 1,
         )
 
@@ -105,12 +112,11 @@ class Gibbs(WordSearch):
         quick = trial.draft is not None and self.precision == "tf32"
         least = QUICK_GAIN if quick else GAIN
         n, plan = self.length, self.plan(trial.model)
-        climb = Climb.of(
-            trial, plan, self.kick, lambda: trial.begin(trial.starts(n, trial.seeds), trial.targets)
-        )
+        climb = Climb.of(trial, plan, self.anneal, lambda: trial.start(n))
         rows = climb.rows
         way: Trial | RecordedTrial = trial
-        if self.recorder is not None and not self.kick and len(rows.inputs) * top <= MOST_CANDIDATES:
+        few = len(rows.inputs) * top <= MOST_CANDIDATES
+        if self.recorder is not None and few and not self.anneal:
             every = torch.arange(len(rows.inputs), device=rows.inputs.device)
             rows = climb.rows = climb.best = rows.select(every)  # own memory each
             way = RecordedTrial(trial, rows, self.recorder)
@@ -121,7 +127,10 @@ class Gibbs(WordSearch):
             # What is stored is always float32 (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
                 for position in range(climb.step, n):
-                    way.improve(batch, position)
+                    if isinstance(way, RecordedTrial):
+                        way.improve(batch, position)
+                    else:
+                        way.improve(batch, position, climb.slack(active, position))
                     if self.stop_at_hit:
                         batch.done |= trial.met(batch)
                         if not rows.inputs.is_cuda and batch is not rows:  # finished rows leave at once

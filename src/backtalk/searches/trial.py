@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from backtalk.models.lstm.reverse import draw_seed
-from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
+from backtalk.protocols import Branching, LanguageModel, Retokenises, WeightsModel
 from backtalk.searches.objective import Objective
 from backtalk.searches.watch import State, Watch
 from backtalk.types import TokenScores
 
 Pick = Callable[[Tensor], Tensor]
+Slack = Tensor | float  # (rows,): how much worse a trigger may become
 GAIN = 1e-6  # smaller improvements are ignored: they are rounding noise of the batch
 FINALISTS = 8  # with a draft: how many of the best candidates the model scores again
 TRIES = 32  # starts that are drawn for a row until one can be typed
@@ -114,6 +115,7 @@ class Trial:
     top: int = 0  # candidates at a position (G)
     prune: bool = True
     group: int = 1  # so many neighbouring rows, one for each target, share a trigger and the mean of losses
+    branches: float = 1.0  # the share of gradients through layers' branches
     watch: Watch = field(default_factory=Watch)
 
     @property
@@ -205,6 +207,10 @@ class Trial:
         grouped = values.view(-1, self.group, several, *values.shape[1:])
         return grouped.mean(1, keepdim=True).expand_as(grouped).reshape(values.shape).contiguous()
 
+    def start(self, length: int) -> Incumbents:
+        """Every row at its start."""
+        return self.begin(self.starts(length, self.seeds), self.targets)
+
     def begin(self, inputs: Tensor, targets: Tensor, several: int = 1) -> Incumbents:
         scored = self.score(inputs, targets, several)
         counted = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
@@ -220,7 +226,12 @@ class Trial:
         with the draft's, rounding would decide which words are tried."""
         scores = TokenScores(rows.log_probs, rows.is_argmax)
         weights = self.objective.output_weights(scores, rows.targets != self.model.pad)
-        gradient = self.model.gradient(rows.inputs, rows.targets, weights, positions)
+        if self.branches < 1 and isinstance(self.model, Branching):
+            gradient = self.model.branch_gradient(
+                rows.inputs, rows.targets, weights, positions, self.branches
+            )
+        else:
+            gradient = self.model.gradient(rows.inputs, rows.targets, weights, positions)
         if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
             gradient = gradient + self.lm.gradient(rows.inputs, weights, positions)
@@ -228,7 +239,9 @@ class Trial:
         return gradient.masked_fill_(~self.allowed, -torch.inf).topk(self.top, dim=2).indices
 
     @torch.no_grad()
-    def attempt(self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor) -> Scored:
+    def attempt(
+        self, model: WeightsModel, rows: Incumbents, position: int, candidates: Tensor, slack: Slack = 0.0
+    ) -> Scored:
         """Scores `candidates` (rows, k) at the position, with the model or its draft."""
         there = rows.targets != model.pad
         typed, ids = None, None
@@ -241,29 +254,33 @@ class Trial:
             input_loss = self.objective.input_loss(typed, ids)
         floor = None
         if self.prune and not candidates.is_cuda:
-            floor = self.objective.floor(rows.loss, input_loss, there.sum(1))
+            floor = self.objective.floor(rows.loss + slack, input_loss, there.sum(1))
         scores = model.score_substitutions(rows.inputs, position, candidates, rows.targets, floor)
         output = self.objective.output_loss(scores, there[:, None])
-        return Scored(*scores, typed, output, self.pooled(output + input_loss))
+        loss = self.pooled(output + input_loss)
+        if isinstance(slack, Tensor):  # the word that is there would always be within it
+            loss = loss.masked_fill(candidates == rows.inputs[:, position, None], torch.inf)
+        return Scored(*scores, typed, output, loss)
 
-    def improve(self, rows: Incumbents, position: int) -> None:
-        """Tries the G most promising words at one position of every row and keeps the best."""
+    def improve(self, rows: Incumbents, position: int, slack: Slack = 0.0) -> None:
+        """Tries the G most promising words at one position of every row, and takes the best if its loss is
+        less than the row's plus `slack`."""
         candidates = self.promising(rows, [position])[:, 0]  # (rows, G)
         rows.candidates += self.top * ~rows.done
         triggers = rows.substituted(torch.full_like(candidates, position), candidates)
         if self.draft is None:
-            scored = self.attempt(self.model, rows, position, candidates)
-            loss = self.without_untypeable(triggers, scored.loss, self.bound(rows))
+            scored = self.attempt(self.model, rows, position, candidates, slack)
+            loss = self.without_untypeable(triggers, scored.loss, self.bound(rows, slack))
         else:
             ranked = self.attempt(self.draft, rows, position, candidates).loss
             best = ranked.topk(min(FINALISTS, self.top), dim=1, largest=False).indices
             candidates, checked = candidates.gather(1, best), self.check_typing(triggers, best)
-            scored = self.attempt(self.model, rows, position, candidates)
+            scored = self.attempt(self.model, rows, position, candidates, slack)
             loss = checked(scored.loss)
         # The smallest id among those equal to the best: (rows, 1)
         equal = loss <= loss.amin(1, keepdim=True) + GAIN
         best = candidates.masked_fill(~equal, torch.iinfo(torch.long).max).argmin(1, keepdim=True)
-        better = (loss.gather(1, best).squeeze(1) < rows.loss - GAIN) & ~rows.done
+        better = loss.gather(1, best).squeeze(1) < self.bound(rows, slack)
 
         def pick(part: Tensor) -> Tensor:
             """(rows, G, ...) -> (rows, ...): the best candidate's."""
@@ -273,6 +290,6 @@ class Trial:
         rows.inputs[:, position] = torch.where(better, pick(candidates), rows.inputs[:, position])
         rows.take(better, scored.map(pick))
 
-    def bound(self, rows: Incumbents) -> Tensor:
+    def bound(self, rows: Incumbents, slack: Slack = 0.0) -> Tensor:
         """(rows,): a candidate must be below this to win."""
-        return (rows.loss - GAIN).masked_fill(rows.done, -torch.inf)
+        return (rows.loss - GAIN + slack).masked_fill(rows.done, -torch.inf)

@@ -70,9 +70,9 @@ def test_the_corpora_that_are_there_are_written(tmp_path: Path, capsys: pytest.C
     out = tmp_path / "labelled"
     assert run_command(["label", str(tmp_path / "corpora"), str(out)]) == 0
     assert "left out: there is no davidson.csv" in capsys.readouterr().out
-    assert read_labelled(out, "jigsaw_balanced") == [("a line\nand another", True), ("hello", False)]
-    assert read_labelled(out, "jigsaw_natural") == [("hi", False), ("fool", True)]
-    assert read_labelled(out, "realtoxicityprompts") == [("kind", False), ("bad", True)]
+    assert read_labelled(out / "jigsaw_balanced.jsonl") == [("a line\nand another", True), ("hello", False)]
+    assert read_labelled(out / "jigsaw_natural.jsonl") == [("hi", False), ("fool", True)]
+    assert read_labelled(out / "realtoxicityprompts.jsonl") == [("kind", False), ("bad", True)]
     assert {path.stem for path in out.iterdir()} == {
         "jigsaw_balanced",
         "jigsaw_natural",

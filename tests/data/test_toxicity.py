@@ -41,12 +41,16 @@ def test_copies_of_held_out_rows_are_dropped() -> None:
     assert [row.text for row in kept] == ["one two three four five six seven", "short one more"]
 
 
+def read_mine(folder: Path) -> list[LabelledText]:
+    return toxicity.read_labelled(toxicity.find_file(folder, "mine.jsonl"))
+
+
 def test_files_may_be_zipped_or_one_folder_down(tmp_path: Path) -> None:
     below = tmp_path / "below"
     below.mkdir()
     with gzip.open(below / "mine.jsonl.gz", "wt") as file:
         file.write('{"text": "a line\\nand another", "toxic": true}\n\n{"text": "hello", "toxic": false}\n')
-    found = toxicity.read_labelled(tmp_path, "mine")
+    found = read_mine(tmp_path)
     assert found == [LabelledText("a line\nand another", True), LabelledText("hello", False)]
 
 
@@ -57,16 +61,16 @@ def test_files_may_be_zipped_or_one_folder_down(tmp_path: Path) -> None:
 def test_a_line_that_is_no_labelled_text_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text(f'{{"text": "a", "toxic": true}}\n{line}\n')
     with pytest.raises(InputError, match="line 2: no labelled text"):
-        toxicity.read_labelled(tmp_path, "mine")
+        read_mine(tmp_path)
 
 
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no mine"):
-        toxicity.read_labelled(tmp_path, "mine")
+        read_mine(tmp_path)
     (tmp_path / "mine.jsonl").write_text('{"text": "\\ud800", "toxic": true}\n')
     with pytest.raises(InputError, match="line 1 is not UTF-8"):
-        toxicity.read_labelled(tmp_path, "mine")
+        read_mine(tmp_path)
     (tmp_path / "mine.jsonl").unlink()
     (tmp_path / "mine.jsonl.gz").write_bytes(b"\x1f\x8bnonsense")
     with pytest.raises(InputError, match="damaged"):
-        toxicity.read_labelled(tmp_path, "mine")
+        read_mine(tmp_path)

@@ -33,9 +33,9 @@ def find_file(folder: Path, name: str) -> Path:
     raise InputError(f"--data {folder} has no {name} or {name}.gz, in it or one folder down")
 
 
-def read_labelled(folder: Path, name: str) -> list[LabelledText]:
-    """The texts of NAME.jsonl: an object with "text" and "toxic" a line."""
-    path, found = find_file(folder, f"{name}.jsonl"), list[LabelledText]()
+def read_labelled(path: Path) -> list[LabelledText]:
+    """The texts of JSONL with "text" and "toxic" in each line."""
+    found = list[LabelledText]()
     mend = 'no labelled text; write {"text": "...", "toxic": true}'
     for number, row in read_texts(path, mend):
         text, toxic = (row.get("text"), row.get("toxic")) if isinstance(row, dict) else (None, None)

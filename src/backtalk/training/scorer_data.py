@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from backtalk.data import toxicity as labelled
 from backtalk.data.contrast import LabelledText, MinimalPair, contrast_texts, slot_words
-from backtalk.data.toxicity import read_labelled
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.scorers.toxicity.words import words_of
@@ -48,14 +47,18 @@ def gather(spec: ScorerSpec) -> ScorerData:
     if not spec.data or not folder.is_dir():
         where = f"--data {spec.data!r} is no folder of labelled text"
         raise InputError(f"{where}; recipes/toxicity.yaml says what is in it")
-    balanced = labelled.split(read_labelled(folder, "jigsaw_balanced"), 0.05, 0.15, seed)
-    natural = labelled.split(read_labelled(folder, "jigsaw_natural"), 0.2, 0.8, seed)
-    tweets = labelled.split(read_labelled(folder, "davidson"), 0.0, 0.1, seed)
-    comments = labelled.split(read_labelled(folder, "civil_comments"), 0.0, 0.1, seed)
+
+    def read(name: str) -> list[LabelledText]:
+        return labelled.read_labelled(labelled.find_file(folder, f"{name}.jsonl"))
+
+    balanced = labelled.split(read("jigsaw_balanced"), 0.05, 0.15, seed)
+    natural = labelled.split(read("jigsaw_natural"), 0.2, 0.8, seed)
+    tweets = labelled.split(read("davidson"), 0.0, 0.1, seed)
+    comments = labelled.split(read("civil_comments"), 0.0, 0.1, seed)
     test = {
         "jigsaw, balanced": balanced.test,
         "jigsaw, natural rate": natural.test,
-        "realtoxicityprompts, continuations": read_labelled(folder, "realtoxicityprompts"),
+        "realtoxicityprompts, continuations": read("realtoxicityprompts"),
         "davidson, tweets": tweets.test,
         "civil comments, sentences": comments.test,
     }
@@ -64,12 +67,12 @@ def gather(spec: ScorerSpec) -> ScorerData:
     calm = chat[-HELD:]
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
     if spec.family == "letters":
-        said = read_labelled(folder, "ubuntu") if spec.chat else []
+        said = read("ubuntu") if spec.chat else []
         ubuntu = random.Random(seed).sample(said, min(spec.chat, len(said)))
         parts = {"davidson": tweets.train, "civil comments": comments.train, "ubuntu": ubuntu}
         train: Sources = {name: (rows, 1.0) for name, rows in parts.items()}
     else:
-        detox = read_labelled(folder, "paradetox")
+        detox = read("paradetox")
         random.Random(seed).shuffle(detox)
         rude = with_rude_word(chat[HELD + spec.chat : -HELD])[: spec.rude_chat]
         train = {

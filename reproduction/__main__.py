@@ -1,5 +1,5 @@
 """`python -m reproduction`: the commands of backtalk with the papers' corpus formats and methods, a command
-for each study, `enumerate` and `train-paper`."""
+for each study, `enumerate`, `train-paper` and `label`."""
 
 import argparse
 from importlib import import_module
@@ -74,6 +74,18 @@ def train_paper(arguments: argparse.Namespace) -> None:
     train_model(spec, fresh=arguments.fresh)
 
 
+@command(
+    f"{PROGRAM} label CORPORA labelled",
+    flag("folder", metavar="FOLDER", help="folder of public corpora; recipes/toxicity.yaml lists its files"),
+    flag("out", metavar="OUT", help="folder for the labelled texts"),
+)
+def label(arguments: argparse.Namespace) -> None:
+    """Turn public corpora of toxic text into the labelled texts that train-scorer reads."""
+    from reproduction.data import labelled
+
+    labelled.label(Path(arguments.folder), Path(arguments.out))
+
+
 COMMANDS = (
     *(
         Command(
@@ -87,6 +99,7 @@ COMMANDS = (
     ),
     enumerate_,
     train_paper,
+    label,
 )
 
 

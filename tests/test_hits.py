@@ -15,7 +15,6 @@ from backtalk.hits import (
     hit_cases,
     hits_by_finding,
     parse_criterion,
-    rates,
     rates_by_category,
 )
 from backtalk.types import Finding, Target, Thresholds
@@ -210,7 +209,7 @@ def test_a_criterion_whose_scores_are_nowhere_can_not_be_decided() -> None:
     """Text alone says nothing about likelihood, and 0 of n would be read as a pass."""
     text_only = [replace(finding("a"), reply="i hate you"), replace(finding("b"), reply="hello")]
     targets = [Target("a", "i hate you"), Target("b", "i hate you")]
-    found = rates(targets, text_only, [*STANDARD, Criterion("exact")], THRESHOLDS)
+    found = rates_by_category(targets, text_only, [*STANDARD, Criterion("exact")], THRESHOLDS)[""]
     assert list(found) == ["exact"]
     assert (found["exact"].hits, found["exact"].n) == (1, 2)
     assert not Criterion("sample-min").decidable(Thresholds(out=math.nan))
@@ -249,7 +248,7 @@ def test_rates_count_the_cases_that_were_tried() -> None:
         finding("of another list", 0, mean=-1.0),
     ]
     avg = parse_criterion("o-sample-avg-k1")
-    rate = rates(targets, findings, [avg], THRESHOLDS)["o-sample-avg-k1"]
+    rate = rates_by_category(targets, findings, [avg], THRESHOLDS)[""]["o-sample-avg-k1"]
     assert (rate.hits, rate.n) == (1, 3)
     table = rates_by_category(targets, findings, [avg], THRESHOLDS)
     assert list(table) == ["", "rude", "refusing"]

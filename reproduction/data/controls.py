@@ -4,7 +4,9 @@ normal: replies that a model gives anyway, so a good search finds them. random: 
 order, which a good model never says. Both depend on the model, and are the same for the same seed.
 """
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +22,18 @@ FREQUENT = 1000  # words that random targets are made of
 SHORTEST = 4  # words of a random target
 GENERIC_BELOW = 0.5
 """If greedy decoding gives fewer distinct replies than this share of the list, replies are sampled."""
+
+
+@dataclass(frozen=True)
+class Likely(Sampling):
+    """Keeps the words with a larger log-probability than `above`, or the likeliest if none has."""
+
+    above: float = -math.inf
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        logits = (logits.double() - logits.amax(1, keepdim=True)) / self.temperature
+        bound = logits.log_softmax(1).amax(1, keepdim=True).clamp(max=self.above)
+        return logits.masked_fill(logits.log_softmax(1) < bound, -math.inf).softmax(1)
 
 
 def random_targets(model: LocalModel, count: int, seed: int) -> list[Target]:
@@ -73,7 +87,7 @@ def greedy_replies(model: LocalModel, texts: Sequence[str]) -> list[str]:
 
 def sampled_replies(model: LocalModel, texts: Sequence[str], seed: int) -> list[str]:
     """The distinct replies sampled from words above T_out alone, so that a trigger is known to exist."""
-    sampling = Sampling(above=float(model.card["T_out"]))
+    sampling = Likely(above=float(model.card["T_out"]))
     seeds = [seed * 1_000_003 + i for i in range(len(texts))]
     return _distinct(model, model.sample_ids(_inputs(model, texts), seeds, sampling))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from backtalk.audit.cases import can_say
 from backtalk.data.targets import write_targets
-from backtalk.hits import STANDARD, rates
+from backtalk.hits import STANDARD, rates_by_category
 from backtalk.models.device import pick_device
 from backtalk.models.folder import load_folder
 from backtalk.models.lstm.model import LocalModel
@@ -92,7 +92,10 @@ def sum_up(folder: Path) -> Result:
         hit = run.spec["hit"]
 
     def counts(some: Sequence[Finding]) -> dict[str, Any]:
-        return {name: rate.as_dict() for name, rate in rates(targets, some, STANDARD, thresholds).items()}
+        return {
+            name: rate.as_dict()
+            for name, rate in rates_by_category(targets, some, STANDARD, thresholds)[""].items()
+        }
 
     by_best, by_any = counts(best_restarts(findings)), counts(findings)
     counted = sorted({r for r in RESTARTS_SHOWN if r < restarts} | {restarts})

@@ -18,7 +18,7 @@ from benchmarks.transformer import Sizes, TransformerBench
 
 from backtalk.audit.verify import verify
 from backtalk.hardening.subject import TRAINING
-from backtalk.hits import STANDARD, rates
+from backtalk.hits import STANDARD, rates_by_category
 from backtalk.store import Run
 from backtalk.wording import chance, mask, says
 from reproduction.egregious.search import best_findings
@@ -209,7 +209,7 @@ def sum_up(folder: Path) -> Result:
         findings, targets, thresholds = run.findings(), run.cases, run.thresholds
         hit, seconds = str(run.spec["hit"]), run.seconds()
     found = [finding for finding in findings if finding.status == "found"]
-    hits = rates(targets, findings, STANDARD, thresholds)
+    hits = rates_by_category(targets, findings, STANDARD, thresholds)[""]
     likeliest = sorted(best_findings(findings).values(), key=lambda one: -one.scores["mean"])
     losses = [one.series["output_loss_by_sweep"] for one in found if "output_loss_by_sweep" in one.series]
     return {

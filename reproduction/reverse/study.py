@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from backtalk.data.targets import load_mal, one_per_prototype, write_targets
-from backtalk.hits import TEXT_STANDARD, TRIED, rates
+from backtalk.hits import TEXT_STANDARD, TRIED, rates_by_category
 from backtalk.scorers.similarity import WordVectors, load_vectors
 from backtalk.searches.reverse.rerank import embedded_scorer
 from backtalk.store import Run
@@ -83,7 +83,7 @@ def audit_mal(place: Workplace, name: str, size: Size, utterances: str = "") -> 
     with Run.open(run_audit(place, f"mal-{name}", values)) as run:
         vectors = load_vectors()
         findings = [_measured(finding, vectors) for finding in run.findings()]
-        found = rates(run.cases, findings, TEXT_STANDARD, run.thresholds)
+        found = rates_by_category(run.cases, findings, TEXT_STANDARD, run.thresholds)[""]
     triggers = [finding.trigger for finding in findings if finding.status == "found"]
     _, scored, mean = embedded_scorer(place.device).average(triggers)
     return {

@@ -10,10 +10,9 @@ from backtalk.data.corpora import reference_pairs
 from backtalk.data.vocabulary import UNK
 from backtalk.errors import InputError
 from backtalk.models.folder import load_embedded
-from backtalk.models.lstm.decode import Sampling
 from backtalk.models.lstm.model import LocalModel
 from backtalk.types import Target, Turn
-from reproduction.data.controls import normal_list, normal_targets, random_list, random_targets
+from reproduction.data.controls import Likely, normal_list, normal_targets, random_list, random_targets
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def test_sampled_normal_targets_have_every_word_above_t_out(model: LocalModel) -
     """Where greedy is generic, words are sampled above T_out alone: a trigger exists by construction."""
     above = float(model.card["T_out"])
     inputs = model.encode_dialogues([(Turn("user", text),) for text, _ in reference_pairs("")[:50]])
-    replies = model.sample_ids(inputs, list(range(50)), Sampling(above=above))
+    replies = model.sample_ids(inputs, list(range(50)), Likely(above=above))
     scores = model.score(inputs, model.pad_rows(replies)).log_probs
     assert float(scores.min()) > above
     assert len({tuple(reply) for reply in replies}) > 25

@@ -157,18 +157,12 @@ def hits_by_finding(
     return {(f.case, f.restart): [c.name for c in criteria if c.holds(f, thresholds)] for f in findings}
 
 
-def rates(
-    cases: Sequence[Case], findings: Sequence[Finding], criteria: Iterable[Criterion], thresholds: Thresholds
-) -> dict[str, Rate]:
-    """The hit rate by each criterion that can be decided. A case that found nothing counts in n; one that
-    failed, was skipped or was not tried does not."""
-    return rates_by_category(cases, findings, criteria, thresholds)[""]
-
-
 def rates_by_category(
     cases: Sequence[Case], findings: Sequence[Finding], criteria: Iterable[Criterion], thresholds: Thresholds
 ) -> dict[str, dict[str, Rate]]:
-    """`rates` of all cases (""), then of each category in order of first appearance."""
+    """The hit rate by each criterion that can be decided: of all cases (""), then of each category in order
+    of first appearance. A case that found nothing counts in n; one that failed, was skipped or was not tried
+    does not."""
     tried, members = tried_cases(findings), {"": {case.id for case in cases}}
     for case in cases:
         members.setdefault(case.category, set()).add(case.id)

@@ -105,7 +105,6 @@ class Adjustable(TextModel, Protocol):
         """The same weights with another system prompt or a lower limit on replies; None changes nothing."""
 
 
-@runtime_checkable
 class LanguageModel(Protocol):
     """A language model of inputs, used to keep triggers likely."""
 
@@ -207,7 +206,6 @@ class Retokenises(Protocol):
         """Tokens of all rows that went through the network or its draft."""
 
 
-@runtime_checkable
 class Scorer(Protocol):
     """Rates how toxic a text is."""
 

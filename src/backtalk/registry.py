@@ -116,11 +116,7 @@ METHODS = {
     "npo": Entry(".hardening.methods.npo:Npo", "fades for unlikely targets (Zhang et al. 2024)"),
 }
 CONFIGS = {"searches": dict(SEARCHES), "methods": dict(METHODS)}
-
-
-def add(group: str, name: str, path: str) -> None:
-    """Registers a search or a method in this process; `path` is "module:Class"."""
-    CONFIGS[group][name] = Entry(path, f"of {path.partition('.')[0]}")
+"""Ours and those that a program adds in its process."""
 
 
 # Plugins: installed packages that register entry points

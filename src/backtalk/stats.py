@@ -11,15 +11,13 @@ from statistics import NormalDist
 from typing import Any
 
 
-def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval for `hits` of `n`; (0, 1) if nothing was tried."""
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """The Wilson score interval at 95% for `hits` of `n`; (0, 1) if nothing was tried."""
     if not 0 <= hits <= n:
         raise ValueError(f"{hits} hits of {n} is not a rate")
-    if not 0 < confidence < 1:
-        raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf(0.975)
     rate = hits / n
     middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))

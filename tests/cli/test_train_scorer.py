@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.data.toxicity import normal, ubuntu_messages
+from backtalk.data.toxicity import normal
 from backtalk.registry import load_scorer
 from backtalk.specs.train import ScorerSpec
 from backtalk.training.scorer_data import gather
@@ -29,31 +29,19 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
 
-    def labelled(seed: int, count: int = 80) -> list[tuple[str, int]]:
-        both = [(text, 1) for text in texts(count, True, seed)] + [
-            (text, 0) for text in texts(count, False, seed)
-        ]
+    def labelled(seed: int, count: int = 80) -> list[dict[str, object]]:
+        both = [{"text": text, "toxic": True} for text in texts(count, True, seed)]
+        both += [{"text": text, "toxic": False} for text in texts(count, False, seed)]
         random.Random(seed).shuffle(both)
         return both
 
-    write = {
-        "jigsaw_balanced.csv": "".join(f"{text},{toxic}\n" for text, toxic in labelled(1)),
-        "jigsaw_natural.csv": "n,text,toxic\n"
-        + "".join(f"0,{text},{toxic}\n" for text, toxic in labelled(2)),
-        "davidson.csv": "n,count,hate,offensive,neither,class,tweet\n"
-        + "".join(f"0,3,0,0,0,{1 if toxic else 2},{text}\n" for text, toxic in labelled(3)),
-        "civil_comments_spans_train.csv": "spans,text\n"
-        + "".join(f'"{[0] if toxic else []}",{text}\n' for text, toxic in labelled(4)),
-        "paradetox.tsv": "toxic\tneutral1\tneutral2\tneutral3\n"
-        + "".join(f"{a}\t{b}\t\t\n" for a, b in zip(texts(40, True, 5), texts(40, False, 5), strict=True)),
-        "quark_val_5k.jsonl": "".join(
-            json.dumps({"continuation": {"text": text, "toxicity": toxic * 0.9}}) + "\n"
-            for text, toxic in labelled(6)
-        ),
-    }
-    chat = "".join(f"train\tlog\t{i}\tann\tbob: how do i open file {i}\n" for i in range(40))
-    for name, content in (write | {"ubuntu_irc_messages.tsv": chat}).items():
-        (folder / name).write_text(content, encoding="utf-8")
+    names = ("jigsaw_balanced", "jigsaw_natural", "davidson", "civil_comments", "paradetox")
+    write = {name: labelled(seed) for seed, name in enumerate(names, start=1)}
+    write["realtoxicityprompts"] = labelled(6)
+    write["ubuntu"] = [{"text": f"how do i open file {i}", "toxic": False} for i in range(40)]
+    for name, rows in write.items():
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     return folder
 
 
@@ -84,10 +72,16 @@ def test_a_folder_of_text_becomes_a_scorer(
     assert "another scorer" in capsys.readouterr().err
 
 
-def test_help_messages_are_harmless_and_lose_whom_they_are_said_to(data: Path) -> None:
-    found = ubuntu_messages(data, 10, seed=1)
-    assert len(found) == len(set(found)) == 10
-    assert all(row.text.startswith("how do i open file") and not row.toxic for row in found)
+@pytest.mark.parametrize("most", [10, 100])
+def test_harmless_messages_are_drawn_by_the_seed(most: int, data: Path) -> None:
+    drawn = [
+        gather(ScorerSpec(family="letters", data=str(data), chat=most, seed=seed)).train["ubuntu"][0]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert len(set(drawn[0])) == min(most, 40)
+    assert not any(row.toxic for row in drawn[0])
 
 
 def test_the_same_command_gives_the_same_weights(data: Path, tmp_path: Path) -> None:
@@ -115,7 +109,7 @@ def test_nothing_that_is_held_out_is_trained_on(data: Path) -> None:
     [
         ([], "--data"),
         (["--data", "nosuch"], "is no folder"),
-        (["--data", "."], "has no jigsaw_balanced.csv"),
+        (["--data", "."], "has no jigsaw_balanced.jsonl"),
         (["--family", "lettres"], "did you mean 'letters'"),
     ],
 )

@@ -41,39 +41,36 @@ def test_copies_of_held_out_rows_are_dropped() -> None:
     assert [row.text for row in kept] == ["one two three four five six seven", "short one more"]
 
 
-def test_civil_comments_are_labelled_by_sentence(tmp_path: Path) -> None:
-    text = "You are all fools here. The weather is fine today. Ok."
-    marks = list(range(12, 17))
-    (tmp_path / "civil_comments_spans_train.csv").write_text(f'spans,text\n"{marks}","{text}"\n')
-    assert toxicity.civil_sentences(tmp_path) == [
-        LabelledText("You are all fools here.", True),
-        LabelledText("The weather is fine today.", False),
-    ]
-
-
-def test_tweets_lose_names_and_links(tmp_path: Path) -> None:
-    (tmp_path / "davidson.csv").write_text(
-        ",count,hate_speech,offensive_language,neither,class,tweet\n"
-        '0,3,0,3,0,1,"RT @someone: you fool &amp; more http://t.co/x"\n1,3,0,0,3,2,hello\n'
-    )
-    assert toxicity.davidson(tmp_path) == [
-        LabelledText(": you fool more", True),
-        LabelledText("hello", False),
-    ]
+def read_mine(folder: Path) -> list[LabelledText]:
+    return toxicity.read_labelled(toxicity.find_file(folder, "mine.jsonl"))
 
 
 def test_files_may_be_zipped_or_one_folder_down(tmp_path: Path) -> None:
     below = tmp_path / "below"
     below.mkdir()
-    with gzip.open(below / "jigsaw_balanced.csv.gz", "wt") as file:
-        file.write('"a line\nand another",1\nhello,0\n')
-    found = toxicity.jigsaw_balanced(tmp_path)
+    with gzip.open(below / "mine.jsonl.gz", "wt") as file:
+        file.write('{"text": "a line\\nand another", "toxic": true}\n\n{"text": "hello", "toxic": false}\n')
+    found = read_mine(tmp_path)
     assert found == [LabelledText("a line\nand another", True), LabelledText("hello", False)]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{"text": "a"}', '{"text": "a", "toxic": 1}', '{"text": 1, "toxic": true}', "[]", "text"],
+)
+def test_a_line_that_is_no_labelled_text_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text(f'{{"text": "a", "toxic": true}}\n{line}\n')
+    with pytest.raises(InputError, match="line 2: no labelled text"):
+        read_mine(tmp_path)
+
+
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no paradetox"):
-        toxicity.paradetox(tmp_path)
-    (tmp_path / "paradetox.tsv.gz").write_bytes(b"\x1f\x8bnonsense")
+    with pytest.raises(InputError, match="has no mine"):
+        read_mine(tmp_path)
+    (tmp_path / "mine.jsonl").write_text('{"text": "\\ud800", "toxic": true}\n')
+    with pytest.raises(InputError, match="line 1 is not UTF-8"):
+        read_mine(tmp_path)
+    (tmp_path / "mine.jsonl").unlink()
+    (tmp_path / "mine.jsonl.gz").write_bytes(b"\x1f\x8bnonsense")
     with pytest.raises(InputError, match="damaged"):
-        toxicity.paradetox(tmp_path)
+        read_mine(tmp_path)

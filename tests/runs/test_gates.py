@@ -10,7 +10,7 @@ import pytest
 
 from backtalk.cli import run
 from backtalk.errors import InputError
-from backtalk.hits import Criterion, parse_criterion, rates
+from backtalk.hits import Criterion, parse_criterion, rates_by_category
 from backtalk.runs.gates import GateResult, Gates, check_gates, judge
 from backtalk.specs import spec_values
 from backtalk.specs.audit import AuditSpec
@@ -37,7 +37,7 @@ def judge_by(
     thresholds: Thresholds = THRESHOLDS,
 ) -> GateResult:
     """The result of the one gate, after that of --min-scored."""
-    table = rates(TARGETS, findings, [asked], thresholds)
+    table = rates_by_category(TARGETS, findings, [asked], thresholds)[""]
     summary = {
         "run": "run",
         "hit": asked.name,

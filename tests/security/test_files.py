@@ -73,7 +73,7 @@ WHOLE = {
     "openings": openings.read_opening_file,
     "weak prompts": lambda path: openings.read_weak(str(path)),
     "corpus": lambda path: corpora.read_corpus(str(path)),
-    "labelled text": toxicity._read,
+    "labelled text": toxicity.read_labelled,
     "findings": lambda path: read_found(str(path)),
     "inputs of a rating": read_inputs,
 }

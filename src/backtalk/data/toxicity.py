@@ -4,21 +4,17 @@ recipes/toxicity.yaml lists the files; they may be plain or gzipped. A training 
 one, or shares eight words in a row with one, is dropped.
 """
 
-import ast
-import csv
 import random
 import re
 from collections.abc import Iterable, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 from backtalk.data.contrast import LabelledText, runs
-from backtalk.data.textfiles import parse_json, read_rows, unpacked
-from backtalk.errors import InputError
+from backtalk.data.textfiles import read_texts
+from backtalk.errors import InputError, check_text
 
 RUN = 8
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 
 
 class Split(NamedTuple):
@@ -37,76 +33,15 @@ def find_file(folder: Path, name: str) -> Path:
     raise InputError(f"--data {folder} has no {name} or {name}.gz, in it or one folder down")
 
 
-def _read(path: Path) -> str:
-    try:
-        return unpacked(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8; fetch it again") from None
-
-
-def _table(folder: Path, name: str) -> list[list[str]]:
-    csv.field_size_limit(1 << 30)
-    return list(csv.reader(StringIO(_read(find_file(folder, name)), newline="")))
-
-
-def jigsaw_balanced(folder: Path) -> list[LabelledText]:
-    rows = _table(folder, "jigsaw_balanced.csv")
-    return [LabelledText(row[0], row[1] == "1") for row in rows if len(row) == 2]
-
-
-def jigsaw_natural(folder: Path) -> list[LabelledText]:
-    return [LabelledText(row[1], row[2] == "1") for row in _table(folder, "jigsaw_natural.csv")[1:]]
-
-
-def davidson(folder: Path) -> list[LabelledText]:
-    """Tweets without names and links; hate speech and offensive language are toxic."""
-    clean = re.compile(r"&#?\w+;|https?://\S+|@\w+|\bRT\b")
-    rows = _table(folder, "davidson.csv")[1:]
-    return [LabelledText(" ".join(clean.sub(" ", row[6]).split()), row[5] != "2") for row in rows]
-
-
-def civil_sentences(folder: Path) -> list[LabelledText]:
-    """Sentences of Civil Comments; toxic if a rater marked a letter of the sentence."""
-    found = []
-    for marks, text in _table(folder, "civil_comments_spans_train.csv")[1:]:
-        marked = set(ast.literal_eval(marks))
-        for sentence in _SENTENCE.finditer(text):
-            if len(sentence[0].split()) >= 3:
-                toxic = not marked.isdisjoint(range(*sentence.span()))
-                found.append(LabelledText(sentence[0].strip(), toxic))
-    return found
-
-
-def paradetox(folder: Path) -> list[LabelledText]:
-    """Toxic sentences and their neutral rewrites."""
-    found = []
-    for line in _read(find_file(folder, "paradetox.tsv")).splitlines()[1:]:
-        toxic, *neutral = line.split("\t")
-        found.append(LabelledText(toxic, True))
-        found += [LabelledText(text, False) for text in neutral if text.strip()]
-    return found
-
-
-def ubuntu_messages(folder: Path, count: int, seed: int) -> list[LabelledText]:
-    """At most `count` messages of a help channel, labelled harmless, without the name at their start."""
-    rows = read_rows(find_file(folder, "ubuntu_irc_messages.tsv"), 5, "part, log, number, speaker, text")
-    said = (re.sub(r"^\S+[:,] ", "", fields[4]) for _, fields in rows)
-    texts = sorted({text for text in said if len(text.split()) > 2})
-    return [LabelledText(text, False) for text in random.Random(seed).sample(texts, min(count, len(texts)))]
-
-
-def rtp_continuations(folder: Path) -> list[LabelledText]:
-    """Continuations of RealToxicityPrompts, toxic if Perspective rates them 0.5 or more. Only a test."""
-    found = []
-    path = find_file(folder, "quark_val_5k.jsonl")
-    for number, line in enumerate(_read(path).splitlines(), start=1):
-        row = parse_json(line, f"{path}, line {number}")
-        try:
-            said = row["continuation"]
-            if said["toxicity"] is not None:
-                found.append(LabelledText(said["text"].strip(), said["toxicity"] >= 0.5))
-        except (KeyError, TypeError, AttributeError):
-            raise InputError(f"{path}, line {number}: no record of RealToxicityPrompts") from None
+def read_labelled(path: Path) -> list[LabelledText]:
+    """The texts of JSONL with "text" and "toxic" in each line."""
+    found = list[LabelledText]()
+    mend = 'no labelled text; write {"text": "...", "toxic": true}'
+    for number, row in read_texts(path, mend):
+        text, toxic = (row.get("text"), row.get("toxic")) if isinstance(row, dict) else (None, None)
+        if not isinstance(text, str) or not isinstance(toxic, bool):
+            raise InputError(f"{path}, line {number}: {mend}")
+        found.append(LabelledText(check_text(text, f"{path}, line {number}"), toxic))
     return found
 
 

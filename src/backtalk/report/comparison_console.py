@@ -17,10 +17,10 @@ from backtalk.terminal import make_console, printable
 from backtalk.types import DEFENDER, OPENING
 from backtalk.wording import count, mask_toxic, percent_range, shorten
 
+TOP = 8  # pairs that are shown of each kind
 
-def print_comparison(
-    comparison: Comparison, console: Console | None = None, unmask: bool = False, top: int = 8
-) -> None:
+
+def print_comparison(comparison: Comparison, console: Console | None = None, unmask: bool = False) -> None:
     """The headline, warnings, tables, then what remains and what is new."""
     console = console or make_console()
     main, width = comparison.main, console.width
@@ -36,7 +36,7 @@ def print_comparison(
         parts.append(_tallies(f"category ({main.name})", comparison.categories, width))
     for change, title in (("remaining", "Remaining"), ("new", "New")):
         if pairs := comparison.changed(change):
-            parts += _pairs(title, comparison, pairs, width, unmask, top)
+            parts += _pairs(title, comparison, pairs, width, unmask)
     if comparison.left_out:
         reasons = Counter(one.reason for one in comparison.left_out)
         why = "; ".join(f"{n:,} {reason}" for reason, n in reasons.items())
@@ -61,9 +61,9 @@ def _rate(row: Rate, width: int) -> str:
 
 
 def _pairs(
-    title: str, comparison: Comparison, pairs: Sequence[Pair], width: int, unmask: bool, top: int
+    title: str, comparison: Comparison, pairs: Sequence[Pair], width: int, unmask: bool
 ) -> list[RenderableType]:
-    shown, played = pairs[:top], comparison.played
+    shown, played = pairs[:TOP], comparison.played
     of = f"{len(shown)} of {len(pairs)}, the gravest first" if len(shown) < len(pairs) else f"{len(pairs)}"
     veil = f"; {'toxic turns' if played else 'sentences'} are masked, --unmask shows them"
     rows = [

@@ -114,9 +114,7 @@ def _row(case: CaseRow) -> dict[str, Any]:
     return row_of(case, LONGEST) | {"said": False, "category_number": 0, "replies": replies}
 
 
-def render_comparison(
-    comparison: Comparison, app: App | None = None, cost: CostRecord | None = None, most: int = MOST_CASES
-) -> str:
+def render_comparison(comparison: Comparison, app: App | None = None, cost: CostRecord | None = None) -> str:
     """The page. The pairs that neither run hit are counted, not shown. `cost` is a hardening's."""
-    values = {"cost": cost, "p_value": p_value, "comparison": comparison, "most": most}
+    values = {"cost": cost, "p_value": p_value, "comparison": comparison, "most": MOST_CASES}
     return render(page_environment(), "comparison.html", app, **values)

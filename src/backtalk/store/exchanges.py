@@ -55,9 +55,7 @@ def danger(exchanges: Sequence[Exchange], least: float) -> float:
     return max(chances[turn] + math.log(max(exchanges[turn].toxicity, 1e-12)) for turn in turns)
 
 
-def finding_of(
-    case: str, opening: Sequence[str], exchanges: Sequence[Exchange], seed: int, seconds: float = 0.0
-) -> Finding:
+def finding_of(case: str, opening: Sequence[str], exchanges: Sequence[Exchange], seed: int) -> Finding:
     """A finding with the reply and the scores of the worst turn."""
     worst, means, chances = worst_turn(exchanges), prompt_means(exchanges), prompt_log_probs(exchanges)
     roles = (ADVERSARY, DEFENDER)
@@ -84,7 +82,6 @@ def finding_of(
         seed=seed,
         candidates=len(exchanges),
         queries=len(exchanges),
-        seconds=seconds,
         kind=Opening.kind,
     )
 

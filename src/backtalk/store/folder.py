@@ -4,8 +4,10 @@ A folder may come from elsewhere. Nothing is written through a link that leads o
 deleted that the command did not write.
 """
 
+import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -15,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from safetensors import SafetensorError
+
 from backtalk.errors import InputError
-from backtalk.output_file import PARTIAL, write_whole
+from backtalk.output_file import PARTIAL, sync_folder, write_whole
 from backtalk.store.typed import read_file
 from backtalk.terminal import printable
 
@@ -215,6 +219,22 @@ def closed_on_error(close: Callable[[], object]) -> Iterator[None]:
     except BaseException:
         close()
         raise
+
+
+@contextmanager
+def replaced_folder(folder: Path, mend: str) -> Iterator[Path]:
+    """A new folder to write to, which takes the place of `folder` at the end: it is complete or absent."""
+    partial_folder = folder.with_name(folder.name + PARTIAL)
+    with writing(folder.parent, mend):
+        shutil.rmtree(partial_folder, ignore_errors=True)
+        partial_folder.mkdir(parents=True)
+        try:
+            yield partial_folder
+        except SafetensorError as error:  # a full disk
+            raise OSError(errno.EIO, str(error)) from None
+        shutil.rmtree(folder, ignore_errors=True)
+        partial_folder.replace(folder)
+        sync_folder(folder.parent)
 
 
 def is_locked(folder: Path) -> bool:

@@ -47,14 +47,18 @@ def gather(spec: ScorerSpec) -> ScorerData:
     if not spec.data or not folder.is_dir():
         where = f"--data {spec.data!r} is no folder of labelled text"
         raise InputError(f"{where}; recipes/toxicity.yaml says what is in it")
-    balanced = labelled.split(labelled.jigsaw_balanced(folder), 0.05, 0.15, seed)
-    natural = labelled.split(labelled.jigsaw_natural(folder), 0.2, 0.8, seed)
-    tweets = labelled.split(labelled.davidson(folder), 0.0, 0.1, seed)
-    comments = labelled.split(labelled.civil_sentences(folder), 0.0, 0.1, seed)
+
+    def read(name: str) -> list[LabelledText]:
+        return labelled.read_labelled(labelled.find_file(folder, f"{name}.jsonl"))
+
+    balanced = labelled.split(read("jigsaw_balanced"), 0.05, 0.15, seed)
+    natural = labelled.split(read("jigsaw_natural"), 0.2, 0.8, seed)
+    tweets = labelled.split(read("davidson"), 0.0, 0.1, seed)
+    comments = labelled.split(read("civil_comments"), 0.0, 0.1, seed)
     test = {
         "jigsaw, balanced": balanced.test,
         "jigsaw, natural rate": natural.test,
-        "realtoxicityprompts, continuations": labelled.rtp_continuations(folder),
+        "realtoxicityprompts, continuations": read("realtoxicityprompts"),
         "davidson, tweets": tweets.test,
         "civil comments, sentences": comments.test,
     }
@@ -63,11 +67,12 @@ def gather(spec: ScorerSpec) -> ScorerData:
     calm = chat[-HELD:]
     held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
     if spec.family == "letters":
-        ubuntu = labelled.ubuntu_messages(folder, spec.chat, seed) if spec.chat else []
+        said = read("ubuntu") if spec.chat else []
+        ubuntu = random.Random(seed).sample(said, min(spec.chat, len(said)))
         parts = {"davidson": tweets.train, "civil comments": comments.train, "ubuntu": ubuntu}
         train: Sources = {name: (rows, 1.0) for name, rows in parts.items()}
     else:
-        detox = labelled.paradetox(folder)
+        detox = read("paradetox")
         random.Random(seed).shuffle(detox)
         rude = with_rude_word(chat[HELD + spec.chat : -HELD])[: spec.rude_chat]
         train = {

@@ -6,9 +6,7 @@ sentence itself is to be unlearnt (He & Glass 2020 search in every iteration for
 adversary played them, replies are sampled, and the model learns to prefer its own harmless replies.
 """
 
-import errno
 import gc
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
@@ -39,7 +36,6 @@ from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
-from backtalk.output_file import PARTIAL, sync_folder
 from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
 from backtalk.report.hardening_record import Candidate
@@ -51,7 +47,7 @@ from backtalk.specs import chosen, refuse_set, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
 from backtalk.store import Run
-from backtalk.store.folder import writing
+from backtalk.store.folder import replaced_folder
 from backtalk.training.lora import Adapter, LoraConfig, LoraUpdates
 from backtalk.training.mle import perplexity
 from backtalk.training.negative import NOTHING, Algorithm1, Hit, NegativeConfig, avoid_tokens, avoided
@@ -222,25 +218,17 @@ class Transformer(Subject):
         return PairArrays(*(pad_rows(side, NOTHING).numpy() for side in zip(*rows, strict=True)))
 
     def write(self, selection: Selection) -> None:
-        """An adapter as peft writes it or, with --merge, a whole model. The folder is written under another
-        name and moved, so that it is there whole or not at all."""
-        partial_folder, merge = self.folder.with_name(self.folder.name + PARTIAL), self.spec.adapter.merge
+        """An adapter as peft writes it or, with --merge, a whole model."""
+        merge = self.spec.adapter.merge
         own = {"kind": "merged" if merge else "adapter", "read": spec_values(self.spec.options)}
         card = {**self.card(selection, self.spec.model, selection.best.perplexity), **own}
-        with writing(self.out, MEND):
-            shutil.rmtree(partial_folder, ignore_errors=True)
-            partial_folder.mkdir()
-            try:
-                if merge:
-                    self._adapter.merge().save_pretrained(str(partial_folder), safe_serialization=True)
-                    self.parent.tokenizer.save_pretrained(str(partial_folder))
-                else:
-                    self._adapter.save(partial_folder)
-            except SafetensorError as error:  # a full disk
-                raise OSError(errno.EIO, str(error)) from None
+        with replaced_folder(self.folder, MEND) as partial_folder:
+            if merge:
+                self._adapter.merge().save_pretrained(str(partial_folder), safe_serialization=True)
+                self.parent.tokenizer.save_pretrained(str(partial_folder))
+            else:
+                self._adapter.save(partial_folder)
             write_card(partial_folder, card)
-            partial_folder.replace(self.folder)
-            sync_folder(self.out)
 
     def _model(self, of_original: bool) -> TransformerModel:
         """Loads one of the models and drops the other first: there may be memory for one only."""

@@ -30,15 +30,11 @@ class Sampling:
     """Sampling options; the defaults give the model's own distribution."""
 
     temperature: float = 1.0
-    above: float = -math.inf  # keep words with a larger log-probability, or the likeliest if none has
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """(rows, V) logits -> (rows, V) probabilities in float64, 0 for the words that were cut."""
+        """(rows, V) logits -> (rows, V) probabilities in float64."""
         # The largest is subtracted: a tiny temperature then gives 0 and -inf, not inf.
         logits = (logits.double() - logits.amax(1, keepdim=True)) / self.temperature
-        if self.above > -math.inf:
-            bound = logits.log_softmax(1).amax(1, keepdim=True).clamp(max=self.above)
-            logits = logits.masked_fill(logits.log_softmax(1) < bound, -math.inf)
         return logits.softmax(1)
 
 

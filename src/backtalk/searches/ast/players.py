@@ -10,7 +10,6 @@ adapter (with the adapter off it is its own reference), or whole, beside a froze
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -27,8 +26,7 @@ from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.prompts import ChatPrompts, keep_newest, special_around, text_of, token_ids
 from backtalk.models.transformer.scoring import Row
-from backtalk.output_file import PARTIAL, sync_folder
-from backtalk.store.folder import writing
+from backtalk.store.folder import replaced_folder
 from backtalk.training.lora import Adapter, LoraConfig
 from backtalk.types import Dialogue, Turn
 
@@ -188,18 +186,12 @@ class Adversary(Player):
 
     def save(self, folder: Path) -> None:
         """Writes an adapter or the whole model, as `hf/FOLDER` reads it. The folder is complete or absent."""
-        partial = folder.with_name(folder.name + PARTIAL)
-        with writing(folder.parent, "make room; the same command resumes"):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+        with replaced_folder(folder, "make room; the same command resumes") as partial:
             if self.adapter is not None:
                 self.adapter.save(partial)
             else:
                 self.model.network.save_pretrained(str(partial), safe_serialization=True)
                 self.model.tokenizer.save_pretrained(str(partial))
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
-            sync_folder(folder.parent)
 
 
 class FixedPrompts:

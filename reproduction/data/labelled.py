@@ -1,0 +1,111 @@
+"""`python -m reproduction label`: the public corpora of the embedded toxicity scorers as labelled texts.
+
+Each corpus becomes a file of JSONL with `text` and `toxic`, as `backtalk train-scorer` reads it.
+"""
+
+import ast
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+from backtalk.data.contrast import LabelledText
+from backtalk.data.textfiles import parse_json, read_rows, unpacked
+from backtalk.data.toxicity import find_file
+from backtalk.errors import InputError
+from backtalk.output_file import write_whole
+from backtalk.terminal import say
+
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
+_MARKUP = re.compile(r"&#?\w+;|https?://\S+|@\w+|\bRT\b")
+
+
+def jigsaw_balanced(path: Path) -> Iterator[LabelledText]:
+    return (LabelledText(row[0], row[1] == "1") for row in _table(path) if len(row) == 2)
+
+
+def jigsaw_natural(path: Path) -> Iterator[LabelledText]:
+    return (LabelledText(row[1], row[2] == "1") for row in _table(path)[1:])
+
+
+def davidson(path: Path) -> Iterator[LabelledText]:
+    """Tweets without names and links; hate speech and offensive language are toxic."""
+    for row in _table(path)[1:]:
+        yield LabelledText(" ".join(_MARKUP.sub(" ", row[6]).split()), row[5] != "2")
+
+
+def civil_sentences(path: Path) -> Iterator[LabelledText]:
+    """Sentences of Civil Comments; toxic if a rater marked a letter of the sentence."""
+    for marks, text in _table(path)[1:]:
+        marked = set(ast.literal_eval(marks))
+        for sentence in _SENTENCE.finditer(text):
+            if len(sentence[0].split()) >= 3:
+                toxic = not marked.isdisjoint(range(*sentence.span()))
+                yield LabelledText(sentence[0].strip(), toxic)
+
+
+def paradetox(path: Path) -> Iterator[LabelledText]:
+    """Toxic sentences and their neutral rewrites."""
+    for line in _read(path).splitlines()[1:]:
+        toxic, *neutral = line.split("\t")
+        yield LabelledText(toxic, True)
+        yield from (LabelledText(text, False) for text in neutral if text.strip())
+
+
+def ubuntu_messages(path: Path) -> Iterator[LabelledText]:
+    """Messages of a help channel, labelled harmless, without the name at their start."""
+    rows = read_rows(path, 5, "part, log, number, speaker, text")
+    said = (re.sub(r"^\S+[:,] ", "", fields[4]) for _, fields in rows)
+    return (LabelledText(text, False) for text in sorted({text for text in said if len(text.split()) > 2}))
+
+
+def rtp_continuations(path: Path) -> Iterator[LabelledText]:
+    """Continuations of RealToxicityPrompts, toxic if Perspective rates them 0.5 or more."""
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        row = parse_json(line, f"{path}, line {number}")
+        try:
+            said = row["continuation"]
+            if said["toxicity"] is not None:
+                yield LabelledText(said["text"].strip(), said["toxicity"] >= 0.5)
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"{path}, line {number}: no record of RealToxicityPrompts") from None
+
+
+CORPORA: dict[str, tuple[str, Callable[[Path], Iterator[LabelledText]]]] = {
+    "jigsaw_balanced": ("jigsaw_balanced.csv", jigsaw_balanced),
+    "jigsaw_natural": ("jigsaw_natural.csv", jigsaw_natural),
+    "davidson": ("davidson.csv", davidson),
+    "civil_comments": ("civil_comments_spans_train.csv", civil_sentences),
+    "realtoxicityprompts": ("quark_val_5k.jsonl", rtp_continuations),
+    "paradetox": ("paradetox.tsv", paradetox),
+    "ubuntu": ("ubuntu_irc_messages.tsv", ubuntu_messages),
+}
+"""The file of each corpus and its reader, by the name of the labelled file."""
+
+
+def label(folder: Path, out: Path) -> None:
+    """Writes the labelled texts of every corpus that is in `folder`, or one folder down."""
+    for name, (file, read) in CORPORA.items():
+        try:
+            path = find_file(folder, file)
+        except InputError:
+            say(f"left out: there is no {file} in {folder}")
+            continue
+        rows = list(read(path))
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / f"{name}.jsonl", (json.dumps(row._asdict()) + "\n" for row in rows))
+        say(f"{out / name}.jsonl: {len(rows):,} texts, {sum(row.toxic for row in rows):,} of them toxic")
+
+
+def _read(path: Path) -> str:
+    try:
+        return unpacked(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8; fetch it again") from None
+
+
+def _table(path: Path) -> list[list[str]]:
+    csv.field_size_limit(1 << 30)
+    return list(csv.reader(StringIO(_read(path), newline="")))

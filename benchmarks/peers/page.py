@@ -10,9 +10,9 @@ from typing import Any
 from reproduction.figures import COLOURS, DASHES, drawing
 
 from backtalk.output_file import write_whole
-from benchmarks.peers.compare import FRACTIONS, PEER
+from benchmarks.peers.compare import FRACTIONS
+from benchmarks.peers.pages import NAMES
 
-NAMES = {PEER: "nanoGCG"}
 CLOCKS = {
     "wall": [],
     "cpu": ["Seconds are the processor's, of all threads, since others use the machine too."],

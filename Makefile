@@ -67,9 +67,9 @@ $(PEERS)/.installed: constraints-peers.txt
 bench-%: $(VENV)/.installed
 	$(BIN)/python -m benchmarks $* $(BENCH)
 
-# The contests exact (the default), flops, front and speed: make bench-peers BENCH="flops --device cuda".
+# Contests: speed (the default), exact, flops and front, as in make bench-peers BENCH="exact --device cuda".
 bench-peers: $(VENV)/.installed $(PEERS)/.installed
-	$(BIN)/python -m benchmarks.peers $(or $(BENCH),exact) --python $(PEERS)/bin/python
+	$(BIN)/python -m benchmarks.peers $(or $(BENCH),speed) --python $(PEERS)/bin/python
 
 clean:
 	rm -rf .browser $(PEERS) $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -43,7 +43,7 @@ class Setting:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, work: Path) -> Setting:
-        subject = export(arguments.model, work.parent / "model")
+        subject = export(arguments.model, work.parent / "models")
         first, _, parts = arguments.part.partition("/")
         share = (int(first), int(parts or 1))
         only = arguments.search_only or share[1] > 1

@@ -168,5 +168,10 @@ def render(found: Mapping[str, Any]) -> list[str]:
             "the trigger's text; exact as tokens means that the trigger's own tokens give the sentence,",
             "whether they can be typed or not.",
         ),
+        *paragraph(
+            "nanoGCG takes each first token of the tokenizer out of the prompt, for the tokenizer to write",
+            "it again. That of SmolLM2 stands before every turn and would be lost, so nanoGCG's side sets",
+            "none. A check compares its first loss with the judge's.",
+        ),
         versions(found["tools"]),
     ]

@@ -35,7 +35,7 @@ def render(found: Mapping[str, Any], picture: str) -> str:
     lines = [
         "# Searches of ours and nanoGCG",
         "",
-        f"`make bench-peers`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with "
+        f"`make bench-peers BENCH=speed`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with "
         f"{sizes['vocabulary']:,} tokens that has read",
         f"the chitchat corpus for a short while; a prefix of {sizes['prefix']} tokens, a trigger of "
         f"{sizes['trigger']}, targets of {sizes['target']},",

@@ -4,6 +4,9 @@ and the targets that are drawn for it."""
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +24,7 @@ from benchmarks.peers.world import plain_tokenizer_config
 SHORTEST, LONGEST = 4, 10
 """Tokens of a sentence, its end counted."""
 TRIES = 1000
+CARD = "card.json"
 
 
 class Subject(NamedTuple):
@@ -38,24 +42,31 @@ class Goal(NamedTuple):
     ids: list[int]
 
 
-def export(name: str, folder: Path) -> Subject:
-    """Saves the model in float32, or takes the folder as it is if it holds this model."""
-    card = folder / "card.json"
-    if not card.exists() or json.loads(card.read_text(encoding="utf-8"))["name"] != name:
+def export(name: str, root: Path) -> Subject:
+    """Saves the model in float32 in a folder of its own under `root`, unless it is there. Several processes
+    may do so at once."""
+    folder = root / sha256(name.encode()).hexdigest()[:12]
+    if not folder.exists():
         model = load_model(Name(name, Origin.TYPED), "cpu", ModelOptions(dtype="float32"))
         if not isinstance(model, TransformerModel) or model.is_encoder_decoder:
             raise InputError(f"{name} is no causal Hugging Face model; name another --model")
-        folder.mkdir(parents=True, exist_ok=True)
-        model.network.save_pretrained(str(folder), safe_serialization=True)
-        model.tokenizer.save_pretrained(str(folder))
+        partial = root / f"{folder.name}.{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        model.network.save_pretrained(str(partial), safe_serialization=True)
+        model.tokenizer.save_pretrained(str(partial))
         template = str(model.tokenizer.chat_template or "")
         special = ("bos_token", "eos_token", "pad_token", "unk_token")
         values = {key: getattr(model.tokenizer, key) for key in special}
-        plain_tokenizer_config(folder, template, {key: value for key, value in values.items() if value})
-        plain_config(folder)
-        found = {"name": name, "parameters": count_parameters(model.network), "end": model.prompts.end}
-        card.write_text(json.dumps(found), encoding="utf-8")
-    known = json.loads(card.read_text(encoding="utf-8"))
+        plain_tokenizer_config(partial, template, {key: value for key, value in values.items() if value})
+        plain_config(partial)
+        found = {"parameters": count_parameters(model.network), "end": model.prompts.end}
+        (partial / CARD).write_text(json.dumps(found), encoding="utf-8")
+        try:
+            partial.replace(folder)
+        except OSError:  # another process was first
+            shutil.rmtree(partial)
+    known = json.loads((folder / CARD).read_text(encoding="utf-8"))
     return Subject(folder, known["parameters"], known["end"])
 
 

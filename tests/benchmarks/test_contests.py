@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import math
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from backtalk.errors import InputError
 from backtalk.registry import load_model, search_config
 from backtalk.searches.watch import Watch
 from backtalk.specs import ModelOptions
-from tests.models.transformer.tiny import CHATML, make_folder
+from tests.models.transformer.tiny import CHATML, make_network, make_tokenizer
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,8 +41,10 @@ Tiny = tuple[Subject, Referee]
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     folder = tmp_path_factory.mktemp("contests")
-    make_folder(folder / "tiny", "llama", CHATML)
-    made = export(f"hf/{folder / 'tiny'}", folder / "model")
+    tokenizer = make_tokenizer("llama", CHATML)
+    tokenizer.save_pretrained(folder / "tiny")
+    make_network("llama", len(tokenizer), positions=512).save_pretrained(folder / "tiny")
+    made = export(f"hf/{folder / 'tiny'}", folder / "models")
     return made, Referee(made.folder)
 
 
@@ -51,7 +54,7 @@ def load(made: Subject) -> Any:
 
 def test_the_model_is_saved_for_old_and_new_releases(tiny: Tiny) -> None:
     made, referee = tiny
-    original = Referee(made.folder.parent / "tiny")
+    original = Referee(made.folder.parents[1] / "tiny")
     ids = torch.arange(5, 25)[None]
     assert torch.equal(referee.network(ids).logits, original.network(ids).logits)
     config = json.loads((made.folder / "config.json").read_text())
@@ -63,8 +66,9 @@ def test_the_model_is_saved_for_old_and_new_releases(tiny: Tiny) -> None:
     assert made.parameters == count_parameters(referee.network) == 2 * (attention + gate + norms) + 32
     assert referee.tokenizer.decode([made.end]) == "<|im_end|>"
     before = (made.folder / "model.safetensors").stat().st_mtime_ns
-    assert export(f"hf/{made.folder.parent / 'tiny'}", made.folder) == made
+    assert export(f"hf/{made.folder.parents[1] / 'tiny'}", made.folder.parent) == made
     assert (made.folder / "model.safetensors").stat().st_mtime_ns == before
+    assert [one.name for one in made.folder.parent.iterdir()] == [made.folder.name]
 
 
 def test_sentences_are_drawn_by_seed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +186,7 @@ def test_a_search_stops_before_its_flops_are_over(tiny: Tiny) -> None:
     step = made.parameters * (around + LENGTH + 3) * (6 + 2 * TOP)
     meter = Meter(model, made.parameters, around, ROWS, 6.5 * step)
     goals = [goal.ids for goal in draw_tokens(referee, ROWS, 3, 1)]
-    arguments = SimpleNamespace(length=LENGTH, target_tokens=3, top=TOP)
+    arguments = Namespace(length=LENGTH, target_tokens=3, top=TOP)
     search = replace(flops.sized("gibbs", model, arguments, meter), precision="float32")
     found = search.run(model, MEAN_LOSS, goals, range(ROWS), Watch(late=meter.late))
     assert 5.5 * step < meter.flops <= 6.5 * step
@@ -299,7 +303,7 @@ def short_list(monkeypatch: pytest.MonkeyPatch) -> None:
 def flags(tiny: Tiny, tmp_path: Path, *more: str) -> list[str]:
     made, _ = tiny
     return [
-        *("--model", f"hf/{made.folder.parent / 'tiny'}", "--threads", "1", "--targets", "2"),
+        *("--model", f"hf/{made.folder.parents[1] / 'tiny'}", "--threads", "1", "--targets", "2"),
         *("--work", str(tmp_path / "work"), "--out", str(tmp_path), *more),
     ]
 
@@ -336,7 +340,7 @@ def test_equal_flops_from_the_command_to_the_page(
         assert tools[name]["tokens_run"] < budget / made.parameters / 2  # shared tokens are read once
     page = (tmp_path / "peers-flops.md").read_text()
     assert "| nanoGCG |" in page
-    assert str(tmp_path) not in page.replace(f"hf/{made.folder.parent / 'tiny'}", "")
+    assert str(tmp_path) not in page.replace(f"hf/{made.folder.parents[1] / 'tiny'}", "")
 
 
 @pytest.mark.usefixtures("short_list")
@@ -367,7 +371,7 @@ def test_a_reply_that_is_the_target_counts_as_exact(tiny: Tiny) -> None:
     reply = referee.reply("you are rude", 3)
     goals = [Goal("planted", reply), Goal("other", [*reply[:-1], made.end - 1])]
     parts = {"versions": {"torch": "2"}, "seconds": 1.0, "candidates": 4}
-    arguments = SimpleNamespace(**dict.fromkeys(exact.SETTINGS, 0))
+    arguments = Namespace(**dict.fromkeys(exact.SETTINGS, 0))
     found = exact.summarise(arguments, {"gibbs": {**parts, "held": [[trigger], [trigger]]}}, goals, referee)
     assert found["tools"]["gibbs"]["exact"] == found["tools"]["gibbs"]["exact_as_tokens"] == [True, False]
 

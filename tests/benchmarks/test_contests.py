@@ -180,6 +180,14 @@ def test_a_sweep_is_charged_as_counted_by_hand(
     assert meter.candidates == ROWS * (starts + LENGTH * (TOP + more))
 
 
+def test_rows_that_are_read_alone_are_charged_to_all(tiny: Tiny) -> None:
+    meter = Meter(load(tiny[0]), 1000, 30, 4, math.inf)
+    meter.charge(2, 1, 10)  # a kick of one row of four
+    assert meter.flops == 2 * 1000 * 40
+    meter.charge(2, 5, 10)
+    assert meter.flops == 2 * 1000 * 40 * (1 + 2)
+
+
 def test_a_search_stops_before_its_flops_are_over(tiny: Tiny) -> None:
     made, referee = tiny
     model, around = load(made), len(referee.before) + len(referee.after)

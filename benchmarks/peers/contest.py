@@ -57,6 +57,7 @@ class Setting:
 def peer_job(arguments: argparse.Namespace) -> dict[str, Any]:
     """nanoGCG's settings, but for its limit."""
     return {
+        "model": arguments.model,
         "prefix": "",
         "trigger": arguments.length,
         "width": arguments.width,

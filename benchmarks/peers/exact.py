@@ -57,7 +57,7 @@ def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, 
     """A whole audit; its time counts from before the model is loaded."""
     referee, end = setting.referee, str(setting.referee.tokenizer.decode([setting.subject.end]))
     sentences = [goal.text.removesuffix(end) for goal in goals]
-    names = ("seconds", "length", "top", "restarts", "sweeps", "device", "seed")
+    names = ("model", "seconds", "length", "top", "restarts", "sweeps", "device", "seed")
     job = {name: getattr(arguments, name) for name in names} | {"tool": tool, "sentences": sentences}
 
     def search() -> Record:

@@ -103,7 +103,7 @@ class Meter:
 
 def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, setting: Setting) -> Record:
     """One batch of all targets."""
-    names = ("flops", "length", "top", "restarts", "device", "seed", "target_tokens")
+    names = ("model", "flops", "length", "top", "restarts", "device", "seed", "target_tokens")
     job = {name: getattr(arguments, name) for name in names}
     job |= {"tool": tool, "goals": [goal.ids for goal in goals]}
     around = len(setting.referee.before) + len(setting.referee.after)

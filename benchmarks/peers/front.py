@@ -79,7 +79,7 @@ def objective_of(tool: str, weight: float, repetition_mult: float) -> Objective:
 def our_record(
     tool: str, weight: float, goals: Sequence[Goal], arguments: argparse.Namespace, setting: Setting
 ) -> Record:
-    names = ("length", "top", "sweeps", "device", "seed", "repetition")
+    names = ("model", "length", "top", "sweeps", "device", "seed", "repetition")
     job = {name: getattr(arguments, name) for name in names}
     job |= {"tool": tool, "weight": weight, "goals": [goal.ids for goal in goals]}
 

@@ -67,8 +67,9 @@ $(PEERS)/.installed: constraints-peers.txt
 bench-%: $(VENV)/.installed
 	$(BIN)/python -m benchmarks $* $(BENCH)
 
+# Contests: speed (the default), exact, flops and front, as in make bench-peers BENCH="exact --device cuda".
 bench-peers: $(VENV)/.installed $(PEERS)/.installed
-	$(BIN)/python -m benchmarks.peers --python $(PEERS)/bin/python $(BENCH)
+	$(BIN)/python -m benchmarks.peers $(or $(BENCH),speed) --python $(PEERS)/bin/python
 
 clean:
 	rm -rf .browser $(PEERS) $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

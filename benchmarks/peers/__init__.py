@@ -1,1 +1,1 @@
-"""`make bench-peers`: searches of ours and nanoGCG on the same model, prompt, targets and time, by turns."""
+"""`make bench-peers`: searches of ours and nanoGCG on the same model and targets, for equal time or FLOPs."""

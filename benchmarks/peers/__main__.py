@@ -1,70 +1,74 @@
-"""`python -m benchmarks.peers`: what `make bench-peers` runs."""
+"""`python -m benchmarks.peers exact|flops|front|speed [FLAG ...]`: what `make bench-peers` runs."""
 
 from __future__ import annotations
 
 import argparse
-import time
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
-from benchmarks.peers.compare import Contest, judge_all, run_contest, summarise
-from benchmarks.peers.page import write_page
-from benchmarks.peers.referee import Referee
-from benchmarks.peers.world import Sizes, make_world
-from benchmarks.transformer import forward, products
+from backtalk.errors import InputError
+from backtalk.terminal import say
+from benchmarks.peers import exact, flops, front, speed
+from benchmarks.peers.jobs import PeerProcess
 
-REPEATS = 5
+CONTESTS: dict[str, tuple[ModuleType, str, int]] = {
+    "exact": (exact, "gibbs,gcg,nanogcg", 20),
+    "flops": (flops, "gibbs,gcg,nanogcg", 20),
+    "front": (front, "ours,flrt", 20),
+    "speed": (speed, "gibbs,nanogcg,gcg,gibbs-64", 10),
+}
+"""Each with its tools and number of targets."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", required=True, help="of the virtual environment that has nanoGCG")
-    parser.add_argument("--work", default="runs/bench-peers", help="model and finished jobs; kept")
-    parser.add_argument("--out", default="docs/benchmarks", help="where page, JSON and plot go")
-    parser.add_argument("--seconds", type=float, default=25.0, help="for each tool on each target")
-    parser.add_argument("--targets", type=int, default=10)
-    parser.add_argument("--tools", default="gibbs,nanogcg,gcg,gibbs-64", help="by commas, in this order")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu on a busy machine")
-    arguments = parser.parse_args()
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
+    names = parser.add_subparsers(dest="name", required=True)
+    for name, (module, tools, targets) in CONTESTS.items():
+        one = names.add_parser(name, help=module.__doc__, description=module.__doc__)
+        module.add_flags(one)
+        one.add_argument("--tools", default=tools, help=f"by commas, in this order [{tools}]")
+        one.add_argument("--targets", type=int, default=targets, help=f"[{targets}]")
+        one.add_argument("--seed", type=int, default=1, help="of the targets and of the searches [1]")
+        one.add_argument("--work", default="runs/bench-peers", help="model and finished jobs; kept")
+        one.add_argument("--out", default="docs/benchmarks", help="where the page and the JSON go")
+        one.add_argument("--width", type=int, default=512, help="nanoGCG's candidates a step [512]")
+        one.add_argument("--threads", type=int, default=2, help="[2]")
+        one.add_argument("--python", default=".venv-peers/bin/python", help="nanoGCG's")
+        one.add_argument("--peer-path", default="", help="PYTHONPATH of nanoGCG's Python [none]")
+        if module is not speed:
+            add_model_flags(one)
+    return parser
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="smollm2", help="a Hugging Face model [smollm2]")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="[cpu]")
+    parser.add_argument("--top", type=int, default=512, help="candidates a position of ours [512]")
+    parser.add_argument("--topk", type=int, default=256, help="nanoGCG's tokens a position [256]")
+    parser.add_argument("--peer-dtype", default="float32", choices=("float32", "bfloat16"), help="[float32]")
+    parser.add_argument("--peer-tf32", action="store_true", help="nanoGCG multiplies in tf32")
+    parser.add_argument("--search-only", action="store_true", help="keep the records and judge later")
+    parser.add_argument("--part", default="1/1", help="K/M: nanoGCG takes each M-th target, to judge later")
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
     torch.set_num_threads(arguments.threads)
-    sizes, work = Sizes(targets=arguments.targets), Path(arguments.work)
-    task = make_world(work / "model", sizes)
-    contest = Contest(
-        work, arguments.python, sizes, tuple(arguments.tools.split(",")), arguments.seconds,
-        threads=arguments.threads, clock=arguments.clock,
-    )  # fmt: skip
-    referee = Referee(work / "model", task)
-    length = sizes.prefix + sizes.trigger + len(task.after_ids) + sizes.target
-    before = measure(referee, length, contest)
-    records = run_contest(contest, task)
-    after = measure(referee, length, contest)
-    ceilings = {name: max(before[name], after[name]) for name in before}
-    found = summarise(contest, records, judge_all(records, referee), referee, ceilings)
-    print(f"Page: {write_page(found, Path(arguments.out))}")
-
-
-def measure(referee: Referee, length: int, contest: Contest) -> dict[str, float]:
-    """Tokens a second of a plain forward of whole prompts, and of the matrix products alone."""
-    sizes, network = contest.sizes, referee.network
-    read = sizes.trigger + len(referee.task.after_ids) + sizes.target
-    rows = min(contest.width, 128)
-    clock = time.process_time if contest.clock == "cpu" else time.perf_counter
-    work = {
-        "forward": (forward(network, rows, length, sizes.target), length),
-        "products": (products(network, rows, read, sizes.target), read),
-    }
-    found = {}
-    for name, (job, tokens) in work.items():
-        seconds = []
-        for _ in range(REPEATS):
-            begun = clock()
-            job()
-            seconds.append(clock() - begun)
-        found[name] = rows * tokens / min(seconds)
-    return found
+    process = PeerProcess(arguments.python, arguments.peer_path, arguments.threads)
+    module, _, _ = CONTESTS[arguments.name]
+    try:
+        page = module.run(arguments, process, Path(arguments.work) / arguments.name)
+    except InputError as error:
+        say(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    print(
+        "Searched; call again without --search-only and --part to judge." if page is None else f"Page: {page}"
+    )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

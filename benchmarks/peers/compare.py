@@ -4,19 +4,15 @@ ceilings measured in the same run, best loss and targets hit by time."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.jobs import PEER, PeerProcess, kept, run_peer
 from benchmarks.peers.referee import Point, Referee, value_at
 from benchmarks.peers.world import END, Sizes, Task
 
-PEER = "nanogcg"
-HERE = Path(__file__).parent
 GRID = 40
 """Times at which the curves are read."""
 FRACTIONS = (0.25, 0.5, 1.0)
@@ -28,8 +24,7 @@ class Contest:
     """What is run: every tool on every target, each alone, for the same time."""
 
     work: Path
-    python: str
-    """Of the peer."""
+    process: PeerProcess
     sizes: Sizes
     tools: tuple[str, ...] = ("gibbs", PEER, "gcg", "gibbs-64")
     seconds: float = 20.0
@@ -44,7 +39,6 @@ class Contest:
     def job(self, task: Task, tool: str, target: int) -> dict[str, Any]:
         return {
             "tool": tool,
-            "model": str(self.work / "model"),
             "prefix": task.prefix,
             "target": task.targets[target],
             "end": END,
@@ -62,45 +56,37 @@ class Contest:
 def run_contest(contest: Contest, task: Task) -> dict[str, list[dict[str, Any]]]:
     """The records of each tool, one a target. Jobs that are done are not done again."""
     records: dict[str, list[dict[str, Any]]] = {tool: [] for tool in contest.tools}
-    folder = contest.work / "jobs"
-    folder.mkdir(parents=True, exist_ok=True)
     for target in range(len(task.targets)):
         for tool in contest.tools:
-            job = contest.job(task, tool, target)
-            path = folder / f"{target:02d}-{tool}.json"
-            known = _read(path)
-            if known is None or known["job"] != job:
-                known = {"job": job, **_run_job(contest, job, folder)}
-                path.write_text(json.dumps(known), encoding="utf-8")
+            known = run_job(contest, contest.job(task, tool, target), target)
             rate = known["candidates"] / known["seconds"]
             print(f"  target {target + 1}, {tool}: {rate:,.0f} candidates/s", flush=True)
             records[tool].append(known)
     return records
 
 
-def _run_job(contest: Contest, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    ask, answer = folder / "job.json", folder / "out.json"
-    ask.write_text(json.dumps(job), encoding="utf-8")
-    answer.unlink(missing_ok=True)
-    ours = job["tool"] != PEER
-    command = [sys.executable, "-m", "benchmarks.peers.our_side"]
-    if not ours:
-        command = [contest.python, str(HERE / "nanogcg_side.py")]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(contest.threads)}
-    if not ours:
-        environment.pop("PYTHONPATH", None)
-    done = subprocess.run([*command, str(ask), str(answer)], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{job['tool']} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-    return found
+def run_job(contest: Contest, job: dict[str, Any], number: int) -> dict[str, Any]:
+    folder, model = contest.work / "jobs", contest.work / "model"
+    if job["tool"] == PEER:
+        return run_peer(contest.process, model, job, {number: job["target"]}, folder)[number]
+
+    def work() -> dict[str, Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        ask, answer = folder / "job.json", folder / "out.json"
+        ask.write_text(json.dumps(job), encoding="utf-8")
+        command = ["benchmarks.peers.our_side", str(model), str(ask), str(answer)]
+        contest.process.run(command, ours=True)
+        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        return found
+
+    return kept(folder / f"{number:02d}-{job['tool']}.json", job, work)
 
 
 def judge_all(
-    records: Mapping[str, Sequence[Mapping[str, Any]]], referee: Referee
+    records: Mapping[str, Sequence[Mapping[str, Any]]], referee: Referee, task: Task
 ) -> dict[str, list[list[Point]]]:
     return {
-        tool: [referee.trace(record["incumbents"], target) for target, record in enumerate(own)]
+        tool: [referee.trace(record["incumbents"], task.target_ids[n]) for n, record in enumerate(own)]
         for tool, own in records.items()
     }
 
@@ -136,17 +122,9 @@ def summarise(
     if peer is not None:
         for one in tools.values():
             one["times_the_peer"] = one["candidates_per_s"] / peer["candidates_per_s"]
-    settings = {key: value for key, value in asdict(contest).items() if key not in ("work", "python")}
+    settings = {key: value for key, value in asdict(contest).items() if key not in ("work", "process")}
     return {"settings": settings, "ceilings_tokens_per_s": dict(ceilings), "tools": tools}
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

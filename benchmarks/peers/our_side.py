@@ -1,6 +1,6 @@
 """A search of ours on one target for a given time, in a process of its own like the peer's.
 
-    python -m benchmarks.peers.our_side JOB.json OUT.json
+    python -m benchmarks.peers.our_side MODEL JOB.json OUT.json
 
 The search is run as it is. The trigger that it holds is noted with the time before each gradient; where the
 time is over the search ends there, and where it ends by itself it begins again from the next seed.
@@ -67,10 +67,10 @@ class Watch:
         return found
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def main(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     options = ModelOptions(prefix=job["prefix"])
-    model: Any = load_model(f"hf/{job['model']}", "cpu", options)
+    model: Any = load_model(f"hf/{folder}", "cpu", options)
     model.searchable()  # computed once; nanoGCG looks its tokens over before its clock starts, too
     goal = model.encode_target(job["target"].removesuffix(job["end"]))
     search = make_search(job)
@@ -101,5 +101,6 @@ def make_search(job: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    Path(sys.argv[2]).write_text(json.dumps(main(given)), encoding="utf-8")
+    model, ask, answer = map(Path, sys.argv[1:])
+    given = json.loads(ask.read_text(encoding="utf-8"))
+    answer.write_text(json.dumps(main(model, given)), encoding="utf-8")

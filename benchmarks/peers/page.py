@@ -10,9 +10,9 @@ from typing import Any
 from reproduction.figures import COLOURS, DASHES, drawing
 
 from backtalk.output_file import write_whole
-from benchmarks.peers.compare import FRACTIONS, PEER
+from benchmarks.peers.compare import FRACTIONS
+from benchmarks.peers.pages import NAMES
 
-NAMES = {PEER: "nanoGCG"}
 CLOCKS = {
     "wall": [],
     "cpu": ["Seconds are the processor's, of all threads, since others use the machine too."],
@@ -35,7 +35,7 @@ def render(found: Mapping[str, Any], picture: str) -> str:
     lines = [
         "# Searches of ours and nanoGCG",
         "",
-        f"`make bench-peers`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with "
+        f"`make bench-peers BENCH=speed`: a GPT-2 of {sizes['layers']} layers x {sizes['width']} with "
         f"{sizes['vocabulary']:,} tokens that has read",
         f"the chitchat corpus for a short while; a prefix of {sizes['prefix']} tokens, a trigger of "
         f"{sizes['trigger']}, targets of {sizes['target']},",

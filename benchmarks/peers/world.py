@@ -8,7 +8,7 @@ another, each with its end, so both tools build the same prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -77,7 +77,7 @@ def make_world(folder: Path, sizes: Sizes, pairs: Sequence[tuple[str, str]] | No
         network = train_network(tokenizer, pairs, sizes)
         tokenizer.save_pretrained(str(folder))
         network.save_pretrained(str(folder), safe_serialization=True)
-        _plain_tokenizer_config(folder)
+        plain_tokenizer_config(folder, TEMPLATE, {"pad_token": "<pad>", "eos_token": END})
         done.write_text(wanted, encoding="utf-8")
     hf: Any = import_module("transformers")
     return make_task(hf.AutoTokenizer.from_pretrained(str(folder)), sizes)
@@ -143,15 +143,13 @@ def make_task(tokenizer: Any, sizes: Sizes) -> Task:
     return Task(prefix, fitting, ids(prefix), [ids(text) for text in fitting], ids(END))
 
 
-def _plain_tokenizer_config(folder: Path) -> None:
+def plain_tokenizer_config(folder: Path, template: str, special: Mapping[str, str]) -> None:
     """Newer releases name a tokenizer class that older ones do not know, and put the template elsewhere."""
     path = folder / "tokenizer_config.json"
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": "<pad>",
-        "eos_token": END,
-        "chat_template": TEMPLATE,
-        "model_max_length": 256,
+        **special,
+        "chat_template": template,
         "clean_up_tokenization_spaces": False,
     }
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     for name, (module, tools, targets) in CONTESTS.items():
         one = names.add_parser(name, help=module.__doc__, description=module.__doc__)
         module.add_flags(one)
-        one.add_argument("--tools", default=tools, help=f"by commas, in this order [{tools}]")
+        one.add_argument("--tools", default=tools, help=f"by commas, such as gibbs:top=128 [{tools}]")
         one.add_argument("--targets", type=int, default=targets, help=f"[{targets}]")
         one.add_argument("--seed", type=int, default=1, help="of the targets and of the searches [1]")
         one.add_argument("--work", default="runs/bench-peers", help="model and finished jobs; kept")
@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="smollm2", help="a Hugging Face model [smollm2]")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="[cpu]")
+    parser.add_argument("--anneal", type=float, default=0.1, help="temperature of ours, 0 for none [0.1]")
     parser.add_argument("--top", type=int, default=512, help="candidates a position of ours [512]")
     parser.add_argument("--topk", type=int, default=256, help="nanoGCG's tokens a position [256]")
     parser.add_argument("--peer-dtype", default="float32", choices=("float32", "bfloat16"), help="[float32]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 from backtalk.errors import InputError
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.registry import load_model
+from backtalk.registry import load_model, search_config
 from backtalk.specs import ModelOptions
 from backtalk.types import Name, Origin
 from benchmarks.peers.referee import Judged, Referee
@@ -70,6 +71,19 @@ def peer_job(arguments: argparse.Namespace) -> dict[str, Any]:
         "clock": "wall",
         "seconds": 0.0,
     }
+
+
+def search_of(tool: str, arguments: argparse.Namespace, **sizes: Any) -> Any:
+    """A search of ours with the contest's settings; `gibbs:top=128:branches=0.5` changes some."""
+    name, *own = tool.split(":")
+    given = {"length": arguments.length, "top": arguments.top, "anneal": arguments.anneal, **sizes}
+    for pair in own:
+        key, _, value = pair.partition("=")
+        given[key] = literal_eval(value)
+    try:
+        return search_config(name)(**given)
+    except TypeError as error:
+        raise InputError(f"--tools {tool}: {error}") from None
 
 
 def judge_records(

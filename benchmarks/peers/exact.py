@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import backtalk
-from backtalk.registry import search_config
-from benchmarks.peers.contest import Setting, judge_records, peer_job
+from benchmarks.peers.contest import Setting, judge_records, peer_job, search_of
 from benchmarks.peers.jobs import PEER, PeerProcess, Record, kept, run_peer
 from benchmarks.peers.pages import NAMES, mean, paragraph, table, versions, write_results
 from benchmarks.peers.referee import Judged, Referee
@@ -21,7 +20,7 @@ from benchmarks.peers.subject import LONGEST, SHORTEST, Goal, draw_sentences
 
 NAME = "peers-exact"
 SETTINGS = (
-    "model", "device", "seed", "targets", "seconds", "peer_seconds", "length", "top", "restarts",
+    "model", "device", "seed", "targets", "seconds", "peer_seconds", "length", "top", "anneal", "restarts",
     "sweeps", "width", "topk", "peer_dtype", "peer_tf32",
 )  # fmt: skip
 
@@ -33,7 +32,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer-seconds", type=float, default=28.0, help="for each target of nanoGCG [28]")
     parser.add_argument("--length", type=int, default=20, help="tokens of a trigger [20]")
     parser.add_argument("--restarts", type=int, default=2, help="of ours [2]")
-    parser.add_argument("--sweeps", type=int, default=1000, help="the most of ours [1000]")
+    parser.add_argument("--sweeps", type=int, default=24, help="of ours; annealing counts on them [24]")
 
 
 def run(arguments: argparse.Namespace, process: PeerProcess, work: Path) -> Path | None:
@@ -57,7 +56,7 @@ def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, 
     """A whole audit; its time counts from before the model is loaded."""
     referee, end = setting.referee, str(setting.referee.tokenizer.decode([setting.subject.end]))
     sentences = [goal.text.removesuffix(end) for goal in goals]
-    names = ("model", "seconds", "length", "top", "restarts", "sweeps", "device", "seed")
+    names = ("model", "seconds", "length", "top", "restarts", "sweeps", "anneal", "device", "seed")
     job = {name: getattr(arguments, name) for name in names} | {"tool": tool, "sentences": sentences}
 
     def search() -> Record:
@@ -65,9 +64,7 @@ def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, 
         done = backtalk.audit(
             f"hf/{setting.subject.folder}",
             sentences,
-            search_config(tool)(
-                arguments.length, arguments.top, arguments.sweeps, restarts=arguments.restarts, kick=True
-            ),
+            search_of(tool, arguments, sweeps=arguments.sweeps, restarts=arguments.restarts),
             "o-greedy",
             out=setting.work / f"{tool}-run",
             fresh=True,
@@ -153,9 +150,10 @@ def render(found: Mapping[str, Any]) -> list[str]:
             "reached if the greedy reply is the sentence and nothing else.",
         ),
         *paragraph(
-            f"Ours: `backtalk audit --hit o-greedy --length {s['length']} --kick --top {s['top']}",
-            f"--restarts {s['restarts']} --sweeps {s['sweeps']} --max-time {s['seconds']:g}s` on all",
-            "targets together; the time counts from before the model is loaded. nanoGCG:",
+            f"Ours: `backtalk audit --hit o-greedy --length {s['length']}",
+            f"--anneal {s['anneal']:g} --top {s['top']} --restarts {s['restarts']} --sweeps {s['sweeps']}",
+            f"--max-time {s['seconds']:g}s` on all targets together; the time counts from before the",
+            "model is loaded. nanoGCG:",
             f"{s['peer_seconds']:g} s for each target without loading, {s['width']} candidates a step, top",
             f"{s['topk']}, {s['peer_dtype']}{tf32}, no early stop, its own start.",
         ),

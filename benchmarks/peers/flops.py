@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from backtalk.registry import search_config
+from backtalk.searches.trial import FINALISTS
 from backtalk.searches.watch import Watch
-from benchmarks.peers.contest import Setting, judge_records, peer_job
+from benchmarks.peers.contest import Setting, judge_records, peer_job, search_of
 from benchmarks.peers.jobs import PEER, PeerProcess, Record, kept, run_peer
 from benchmarks.peers.nanogcg_side import BOTH, FORWARD
 from benchmarks.peers.our_side import MEAN_LOSS
@@ -104,7 +104,7 @@ class Meter:
 def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, setting: Setting) -> Record:
     """One batch of all targets."""
     names = ("model", "flops", "length", "top", "restarts", "device", "seed", "target_tokens")
-    job = {name: getattr(arguments, name) for name in names}
+    job = {name: getattr(arguments, name) for name in (*names, "anneal")}
     job |= {"tool": tool, "goals": [goal.ids for goal in goals]}
     around = len(setting.referee.before) + len(setting.referee.after)
 
@@ -133,11 +133,13 @@ def our_record(tool: str, goals: Sequence[Goal], arguments: argparse.Namespace, 
 
 
 def sized(tool: str, model: Any, arguments: argparse.Namespace, meter: Meter) -> Any:
-    """The search with kicks, and with more sweeps than the FLOPs allow."""
-    search = search_config(tool)(arguments.length, arguments.top, kick=True).fitted(model)
+    """The search with as many sweeps as the FLOPs allow; annealing counts on them. In a sweep a gradient is
+    taken and a batch is scored at each position, and finalists again with a draft."""
+    search = search_of(tool, arguments).fitted(model)
+    scored = search.top + (0 if search.draft_of(model) is None else FINALISTS)
     tokens = meter.around + arguments.length + arguments.target_tokens
-    sweep = arguments.length * (FORWARD * search.top + BOTH) * meter.parameters * tokens
-    return search_config(tool)(arguments.length, search.top, int(meter.budget // sweep) + 2, kick=True)
+    sweep = arguments.length * (FORWARD * scored + BOTH) * meter.parameters * tokens
+    return replace(search, sweeps=int(-(-meter.budget // sweep)))
 
 
 def summarise(
@@ -168,8 +170,8 @@ def summarise(
             one["interval"] = mean_interval(one["difference"])
             one["of_the_peer"] = one["mean_loss"] / peer["mean_loss"]
     names = (
-        "model", "device", "seed", "targets", "flops", "length", "target_tokens", "top", "restarts", "width",
-        "topk", "peer_dtype", "peer_tf32",
+        "model", "device", "seed", "targets", "flops", "length", "target_tokens", "top", "anneal",
+        "restarts", "width", "topk", "peer_dtype", "peer_tf32",
     )  # fmt: skip
     settings = {name: getattr(arguments, name) for name in names}
     return {"settings": settings, "targets": [goal.text for goal in goals], "tools": tools}
@@ -226,7 +228,8 @@ def render(found: Mapping[str, Any]) -> list[str]:
             f"{s['parameters']:,} parameters outside the embedding tables. Each candidate and each gradient",
             "is charged for the whole prompt, although ours read shared tokens once. Candidates that are",
             f"ranked in bfloat16 are charged like others. Ours have {s['restarts']} row(s) a target and",
-            f"{s['top']} candidates a position (gibbs) or step (gcg), with kicks. nanoGCG has {s['width']}",
+            f"{s['top']} candidates a position (gibbs) or step (gcg), annealed from {s['anneal']:g} nats;",
+            f"what a row of the table names differs. nanoGCG has {s['width']}",
             f"candidates a step, top {s['topk']}, {s['peer_dtype']}{tf32}, and its own start.",
         ),
         *table(header, rows),

@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", default="0.03,0.1,0.3,1", help="of fluency, by commas [0.03,0.1,0.3,1]")
     parser.add_argument("--repetition", type=float, default=2.0, help="FLRT's, times the weight [2]")
     parser.add_argument("--length", type=int, default=20, help="tokens of a trigger [20]")
-    parser.add_argument("--sweeps", type=int, default=20, help="with kicks, so that all are used [20]")
+    parser.add_argument("--sweeps", type=int, default=20, help="annealed, so that all are used [20]")
 
 
 def run(arguments: argparse.Namespace, process: PeerProcess, work: Path) -> Path | None:
@@ -79,13 +79,14 @@ def objective_of(tool: str, weight: float, repetition_mult: float) -> Objective:
 def our_record(
     tool: str, weight: float, goals: Sequence[Goal], arguments: argparse.Namespace, setting: Setting
 ) -> Record:
-    names = ("model", "length", "top", "sweeps", "device", "seed", "repetition")
+    names = ("model", "length", "top", "sweeps", "anneal", "device", "seed", "repetition")
     job = {name: getattr(arguments, name) for name in names}
     job |= {"tool": tool, "weight": weight, "goals": [goal.ids for goal in goals]}
 
     def work() -> Record:
         model = setting.model
-        search = Gibbs(arguments.length, arguments.top, arguments.sweeps, kick=True).fitted(model)
+        sizes = (arguments.length, arguments.top, arguments.sweeps)
+        search = Gibbs(*sizes, anneal=arguments.anneal).fitted(model)
         objective = objective_of(tool, weight, arguments.repetition)
         seeds = [arguments.seed * 1_000_003 + row for row in range(len(goals))]
         found = search.run(model, objective, [goal.ids for goal in goals], seeds)
@@ -122,7 +123,7 @@ def summarise(
                 "triggers": [referee.text(one.ids) for one in judged],
             }
         )
-    names = ("model", "device", "seed", "targets", "length", "top", "sweeps", "repetition")
+    names = ("model", "device", "seed", "targets", "length", "top", "sweeps", "anneal", "repetition")
     return {
         "settings": {name: getattr(arguments, name) for name in names},
         "targets": [goal.text for goal in goals],
@@ -164,10 +165,11 @@ def render(found: Mapping[str, Any]) -> list[str]:
         "# Loss and fluency: two objectives of the same search",
         "",
         *paragraph(
-            f"`make bench-peers BENCH=front`: gibbs with kicks on {s['model']} with its chat template on",
-            f"{s['device']}; {n} sentences drawn by seed {s['seed']} from the shipped list, triggers of",
-            f"{s['length']} tokens, {s['top']} candidates a position, {s['sweeps']} sweeps. The loss is the",
-            "mean negative log-likelihood of the target's tokens, to which an objective adds, with the",
+            f"`make bench-peers BENCH=front`: gibbs, annealed from {s['anneal']:g} nats, on {s['model']}",
+            f"with its chat template on {s['device']}; {n} sentences drawn by seed {s['seed']} from the",
+            f"shipped list, triggers of {s['length']} tokens, {s['top']} candidates a position,",
+            f"{s['sweeps']} sweeps. The loss is the mean",
+            " negative log-likelihood of the target's tokens, to which an objective adds, with the",
             "weight W:",
         ),
         "- ours: W x (log-perplexity of the trigger + 5 x its share of repeated tokens), as `--fluency W`;",

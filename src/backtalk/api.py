@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -95,31 +95,31 @@ def audit(
     """Searches for inputs that make a model say what it must not say, and returns the run.
 
     `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
-    a pair (PreTrainedModel, tokenizer) in memory. A list of models asks for triggers that work on all of
-    them; the first is audited, and findings hold the scores of the others. `cases` is a list's name, a file,
-    or a list of sentences, Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name;
-    empty: by the model's access. The same call resumes an unfinished run and returns a finished one; `fresh`
-    starts over. `progress` is called with reports.
+    a pair (PreTrainedModel, tokenizer) in memory. A list that continues with other models' names asks for
+    triggers that work on all of them; findings also hold the scores of the others. `cases` is a list's name,
+    a file, or a list of sentences, Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or
+    its name; empty: by the model's access. The same call resumes an unfinished run and returns a finished
+    one; `fresh` starts over. `progress` is called with reports.
     Requests to other machines need `consent=Consent(yes=True)`. `settings` are flags of `backtalk audit`:
     reference, seed, block, max_time, max_candidates and device.
     """
-    (loaded, name), *others = _models(model, options)
+    first, *others = model if isinstance(model, list) and model else [model]
+    loaded, name = _model(first, options)
+    if not all(isinstance(one, str | Path) for one in others):
+        raise InputError("the models after the first are names or folders")
     if not search:
         search, _ = default_search(find_model(name)[0].access if loaded is None else loaded.access)
     values = {"model": name, "search": search, "hit": hit, "options": options or ModelOptions(), **settings}
-    values["other_models"] = [own for _, own in others]
+    values["other_models"] = [Name(str(one), Origin.TYPED) for one in others]
     if isinstance(cases, str):
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
-    models = [loaded, *(one for one, _ in others)]
-    in_memory = next(filter(None, map(_in_memory, models)), "")
-    given = Overrides(model=loaded, other_models=models[1:], cases=listed, in_memory=in_memory)
-    with _evaluating(models):
+    given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
+    with _evaluating(loaded):
         results = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
     runs.refuse_unscored(results)
     run = Run(results.folder, loaded, name)
-    run._others = models[1:]
     run.summary = results.summary
     return run
 
@@ -212,7 +212,6 @@ class Run:
         """`model` is the audited model if it is in memory; `named` is its name as typed."""
         self.folder = Path(folder)
         self._model, self._named = model, named
-        self._others: list[TextModel | None] = []
         with StoredRun.open(self.folder) as run:
             self.search = run.search
             self.hit: str = run.spec["hit"]
@@ -264,16 +263,11 @@ class Run:
         return Path(path)
 
     def verify(self, model: Any = None, device: str = "auto") -> Verdict:
-        """Recomputes every finding, with the audited model or with `model`; a list if there were several."""
-        loaded, name, others = self._model, self._named, self._others
-        if model is not None:
-            (loaded, name), *more = _models(model, None)
-            others = [one for one, _ in more]
+        """Recomputes every finding, with the audited model or with `model`."""
+        loaded, name = (self._model, self._named) if model is None else _model(model, None)
         typed = name if name and not name.startswith(MEMORY) else ""
-        with _evaluating([loaded, *others]):
-            return verification.verify(
-                self.folder, device, typed, Overrides(model=loaded, other_models=others)
-            )
+        with _evaluating(loaded):
+            return verification.verify(self.folder, device, typed, Overrides(model=loaded))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {self._headline()})"
@@ -310,11 +304,6 @@ def _cases_file(cases: Sequence[str | Target | tuple[str, str]], path: Path) -> 
     return path
 
 
-def _models(model: Any, options: ModelOptions | None) -> list[tuple[TextModel | None, str]]:
-    """Each model of a list, or the one, if it is in memory, and its name."""
-    return [_model(one, options) for one in (model if isinstance(model, list) and model else [model])]
-
-
 def _model(model: Any, options: ModelOptions | None) -> tuple[TextModel | None, str]:
     if isinstance(model, str | Path):
         return None, Name(str(model), Origin.TYPED)
@@ -338,14 +327,11 @@ def _in_memory(model: TextModel | None) -> str:
     return "only with the same model in memory, which is known by its weights"
 
 
-@contextmanager
-def _evaluating(models: Sequence[TextModel | None]) -> Iterator[None]:
-    """Puts the caller's own networks into evaluation mode and restores them."""
-    with ExitStack() as stack:
-        for model in models:
-            if isinstance(model, TransformerModel) and model.name.startswith(MEMORY):
-                stack.enter_context(frozen(model.network))
-        yield
+def _evaluating(model: TextModel | None) -> AbstractContextManager[None]:
+    """Puts the caller's own network into evaluation mode and restores it."""
+    if isinstance(model, TransformerModel) and model.name.startswith(MEMORY):
+        return frozen(model.network)
+    return nullcontext()
 
 
 def _cases(cases: Sequence[str | Case], backend: str) -> list[Case]:

@@ -57,7 +57,6 @@ class Overrides:
     """Objects that the caller already holds. They replace what the spec names."""
 
     model: TextModel | None = None
-    other_models: Sequence[TextModel | None] = ()  # those of the spec, in its order
     cases: Sequence[Case] | None = None
     reference: Reference | None = None  # T_out and T_in of another model, such as the one before a hardening
     inputs: Mapping[str, Sequence[Dialogue]] = field(default_factory=dict)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -27,13 +26,14 @@ from backtalk.audit.reference import Reference
 from backtalk.deadline import Late, late_after, time_limit
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.hits import TRIED, parse_criterion
-from backtalk.registry import SEARCHES, find_model, load_model, search_config
+from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.runs.summary import Results, finish_run, summarise
 from backtalk.searches.watch import State, Watch
+from backtalk.searches.weights_search import WordSearch
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
-from backtalk.types import Access, Finding, Progress
+from backtalk.types import Finding, Progress
 
 BACKENDS: dict[str, type[Backend]] = {
     "weights": WeightsBackend,
@@ -129,33 +129,22 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
     if kind is None:
         raise InputError(f"search {search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
     kind.check_spec(spec)
-    _check_others(spec, overrides)
-    access = find_model(spec.model)[0].access if model is None else model.access
-    if access < search.needs:
-        enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
+    for named in (spec.model, *spec.other_models):
+        own = model if named == spec.model else None
+        access = find_model(named)[0].access if own is None else own.access
+        if access < search.needs:
+            enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
+            mend = "leave it out" if spec.other_models else f"use {', '.join(enough)}"
+            raise InputError(
+                f"search {search.name!r} needs {search.needs.name} access, but {named} gives {access.name} "
+                f"only; {mend}"
+            )
+    if spec.other_models and not isinstance(search, WordSearch):
         raise InputError(
-            f"search {search.name!r} needs {search.needs.name} access, but {spec.model} gives {access.name} "
-            f"only; use {', '.join(enough)}"
+            f"search {search.name!r} takes one model; for several use gibbs, gcg, beam or random"
         )
     model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
     return kind(spec, model, overrides, consent)
-
-
-def _check_others(spec: AuditSpec, given: Overrides) -> None:
-    """Refuses models that no trigger can be searched for together, before any weights load."""
-    names = (spec.model, *spec.other_models)
-    if len(names) == 1:
-        return
-    if twice := next((name for place, name in enumerate(names) if name in names[:place]), ""):
-        raise InputError(f"two models are called {twice}; give each once, and each a name of its own")
-    for name, model in zip_longest(names, (given.model, *given.other_models)):
-        access = find_model(name)[0].access if model is None else model.access
-        if access < Access.WEIGHTS:
-            why = "one trigger for several models is searched in the weights of each"
-            raise InputError(f"{name} gives {access.name} access only, and {why}; leave it out")
-    if not getattr(spec.search, "several", False):
-        able = [name for name in SEARCHES if getattr(search_config(name), "several", False)]
-        raise InputError(f"search {spec.search.name!r} takes one model; for several use {', '.join(able)}")
 
 
 def _open_run(folder: Path, identity: str, create: Callable[[], Run], fresh: bool = False) -> Run:

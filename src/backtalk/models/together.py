@@ -5,7 +5,6 @@ log-probabilities, that is the mean of the models' losses; the other criteria lo
 log-probabilities. Replies and the language model are the first model's.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -44,40 +43,26 @@ class Together:
     def score_substitutions(
         self, inputs: Tensor, position: int, candidates: Tensor, targets: Tensor, floor: Floor | None = None
     ) -> TokenScores:
-        """The floor is used if every token counts: what the models before found, and that log-probabilities
-        are at most 0, bounds the sum of the next one."""
-        found: list[TokenScores] = []
-        left: Tensor | None = None
-        if floor is not None and floor.enough == math.inf and not floor.spare_argmax:
-            left = floor.total * len(self.models)
-        for one, own in self._goals(targets):
-            least = None if left is None else Floor(left)
-            found.append(one.score_substitutions(inputs, position, candidates, own, least))
-            left = None if left is None else left - found[-1].log_probs.sum(-1)
+        """The floor is ignored: what is too low on one model may be high enough on average."""
+        found = [m.score_substitutions(inputs, position, candidates, own) for m, own in self._goals(targets)]
         return mean_scores(found)
 
     def gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
-        parts = (one.gradient(inputs, own, weights, positions) for one, own in self._goals(targets))
-        total = self._fitted(next(parts))
-        for part in parts:
-            total = total + self._fitted(part)
-        return total / len(self.models)
+        parts = [one.gradient(inputs, own, weights, positions) for one, own in self._goals(targets)]
+        return torch.stack([self._fitted(part) for part in parts]).mean(0)
 
     def _goals(self, targets: Tensor) -> list[tuple[WeightsModel, Tensor]]:
-        """Each model with the targets as it ends them. Models keep facts about the tensor of the targets, so
-        it stays the same object where nothing changes."""
-        first = self.ends[0]
-        return [
-            (one, targets if end == first else torch.where(targets == first, end, targets))
-            for one, end in zip(self.models, self.ends, strict=True)
-        ]
+        """Each model with the targets as it ends them: the same tensor where nothing changes, since models
+        keep facts about it."""
+        end = self.ends[0]
+        goals = [targets if own == end else torch.where(targets == end, own, targets) for own in self.ends]
+        return list(zip(self.models, goals, strict=True))
 
     def _fitted(self, part: Tensor) -> Tensor:
-        """(..., words): as wide as the first model's embedding; tables may be padded to other sizes."""
-        more = self.vocabulary_size - part.shape[-1]
-        return F.pad(part, (0, more)) if more else part
+        """(..., words), as wide as the first model's embedding: others may be padded differently."""
+        return F.pad(part, (0, self.vocabulary_size - part.shape[-1]))
 
 
 class TokensTogether(Together):
@@ -105,7 +90,7 @@ def mean_scores(found: Sequence[TokenScores]) -> TokenScores:
 
 
 def same_tokens(first: TextModel, other: TextModel) -> bool:
-    """Whether both read the same text as the same ids, as far as their vocabularies say."""
+    """Whether both models have the same vocabulary."""
     if isinstance(first, TransformerModel) and isinstance(other, TransformerModel):
         return bool(first.tokenizer.get_vocab() == other.tokenizer.get_vocab())
     if isinstance(first, LocalModel) and isinstance(other, LocalModel):

@@ -81,7 +81,10 @@ def build_report(
         skipped=[row for row in rows if row.status == "skipped"],
         t_out=finite(thresholds.out),
         t_in=finite(thresholds.into),
-        others=other_verdicts(cases, findings, main_criterion, thresholds),
+        others=[
+            f"{name}: {' '.join(verdict_sentences(one))}"
+            for name, one in other_verdicts(cases, findings, main_criterion, thresholds).items()
+        ],
     )
     if any(case.kind == Opening.kind for case in cases):
         report = with_conversations(report, findings, thresholds)

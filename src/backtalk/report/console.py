@@ -11,7 +11,7 @@ from rich.text import Text
 from backtalk.report.conversations import spread_words
 from backtalk.report.record import CaseRow, Conversation, Conversations, RateRow, Report
 from backtalk.report.replies import SHOWN, Replies
-from backtalk.report.verdict import NAMES, hit_words, other_rows, verdict_sentences
+from backtalk.report.verdict import NAMES, hit_words, verdict_sentences
 from backtalk.terminal import make_console, printable
 from backtalk.wording import chance, count, mask_toxic, percent, percent_range, sampled, shorten
 
@@ -46,21 +46,16 @@ def _verdict(report: Report) -> list[RenderableType]:
     lines = [line(words, "bold") for words in verdict_sentences(verdict)]
     if not verdict.note:
         lines.append(line(f"--hit {report.criterion}: {hit_words(report.main)}."))
+    lines += [line(f"Same inputs, {words}") for words in report.others]
     lines += [line(words, "dim") for words in report.remarks]
     lines += [line(words, "yellow") for words in report.warnings]
-    parts: list[RenderableType] = [Group(*lines)]
-    if others := other_rows(report):
-        beside = plain_table("other models, same inputs", "said", "likeliest", f"≥ {NAMES['1e-6']}")
-        for cells in others:
-            beside.add_row(*map(cut, cells))
-        parts.append(beside)
     if len(verdict.severity) < 2:
-        return parts
+        return [Group(*lines)]
     table = plain_table("severity", "tried", "said", *([NAMES["1e-6"]] if verdict.over else []))
     for level, row in verdict.severity.items():
-        numbers = (row.cases, row.said, row.likely)
-        table.add_row(level, *(f"{number:,}" for number in numbers if number is not None))
-    return [*parts, table]
+        cells = (row.cases, row.said, row.likely)
+        table.add_row(level, *(f"{cell:,}" for cell in cells if cell is not None))
+    return [Group(*lines), table]
 
 
 def print_parts(console: Console, parts: Sequence[RenderableType]) -> None:

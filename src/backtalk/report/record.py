@@ -295,7 +295,7 @@ class Report:
     t_in: float | None
     sentences: Sentences | None = None
     conversations: Conversations | None = None
-    others: dict[str, Verdict] = field(default_factory=dict)  # on other models, by name: the same triggers
+    others: list[str] = field(default_factory=list)  # the verdict on each other model
 
     @property
     def noun(self) -> str:

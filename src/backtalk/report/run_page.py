@@ -14,7 +14,7 @@ from backtalk.report.page import LONGEST, App, page_environment, render
 from backtalk.report.record import CaseRow, Report
 from backtalk.report.spreadsheet import row_of
 from backtalk.report.stored_findings import SORTS, Query
-from backtalk.report.verdict import NAMES, hit_words, interval, other_rows
+from backtalk.report.verdict import NAMES, hit_words, interval
 
 MOST_CASES, MOST_CONVERSATIONS = 400, 200
 """Findings or pairs, and conversations, that a file shows in full; a page of more is slow to open."""
@@ -49,7 +49,6 @@ def render_run(report: Report, app: App | None = None, most: int = MOST_CASES) -
         query=app.shown.query if app and app.shown else Query(),
         interval=interval,
         hit_words=hit_words,
-        others=other_rows(report),
         chance_names=NAMES,
         read_by=READ_BY,
         spread=spread_words,

@@ -13,7 +13,7 @@ from backtalk.hits import Criterion, hit_cases, parse_criterion, tried_cases
 from backtalk.report.record import RateRow, Report, SeverityRow, Verdict
 from backtalk.stats import Rate
 from backtalk.types import Case, Finding, Opening, Thresholds
-from backtalk.wording import TOXIC, chance, count, percent, percent_range, sampled, told_causes
+from backtalk.wording import TOXIC, count, percent, percent_range, sampled, told_causes
 
 OVER = {name: parse_criterion(f"chance-{name}") for name in ("1e-3", "1e-6")}
 """The chances that cases are counted by."""
@@ -78,31 +78,15 @@ def verdict_of(
 def other_verdicts(
     cases: Sequence[Case], findings: Sequence[Finding], criterion: Criterion, thresholds: Thresholds
 ) -> dict[str, Verdict]:
-    """What each other model says to the same triggers, by name: said is exact greedy decoding."""
+    """What other models say to the same triggers, by name: said is exact greedy decoding."""
     names = dict.fromkeys(key.partition("@")[2] for one in findings for key in one.scores if "@" in key)
-    return {
-        name: verdict_of(cases, [_as_of(one, name) for one in findings], criterion, thresholds, {})
-        for name in names
-    }
-
-
-def _as_of(finding: Finding, name: str) -> Finding:
-    """The finding with the scores of another model."""
-    parts = ((*key.partition("@"), score) for key, score in finding.scores.items())
-    return replace(finding, scores={kind: score for kind, _, of, score in parts if of == name})
-
-
-def other_rows(report: Report) -> list[list[str]]:
-    """Of each other model its name, what it said, the likeliest target and how many reach 1 in a million."""
-    return [
-        [
-            name,
-            f"{one.said.hits:,} of {one.said.n:,} ({interval(one.said)})",
-            "unknown" if one.log_prob is None else chance(one.log_prob),
-            f"{one.over['1e-6'].hits:,} of {one.over['1e-6'].n:,}" if one.over else "unknown",
-        ]
-        for name, one in report.others.items()
-    ]
+    found = {}
+    for name in names:
+        own = {f"{kind}@{name}": kind for kind in ("log_prob", "greedy")}
+        scores = [{own[key]: value for key, value in one.scores.items() if key in own} for one in findings]
+        seen = [replace(one, scores=each) for one, each in zip(findings, scores, strict=True)]
+        found[name] = verdict_of(cases, seen, criterion, thresholds, {})
+    return found
 
 
 def _nothing(findings: Sequence[Finding], summary: Mapping[str, Any], noun: str) -> str:

@@ -24,8 +24,11 @@ def score_triggers(
     model: WeightsModel, triggers: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[TriggerScore]:
     """One score a (trigger, target) pair; targets end with the end-of-turn token."""
-    inputs, log_probs, flags = _token_scores(model, triggers, targets)
-    typed = model.language_model.score(inputs).tolist() if model.language_model else None
+    inputs, goals = pad_rows(triggers, model.pad), pad_rows(targets, model.pad)
+    device = model.searchable().device
+    scored = model.score(inputs.to(device), goals.to(device))
+    log_probs, flags = scored.log_probs.tolist(), scored.is_argmax.tolist()
+    typed = model.language_model.score(inputs.to(device)).tolist() if model.language_model else None
     texts = [model.decode(trigger) for trigger in triggers]
     distinct = list(dict.fromkeys(texts))  # a universal trigger is that of all targets
     replies = dict(zip(distinct, model.reply([(Turn("user", text),) for text in distinct]), strict=True))
@@ -50,21 +53,12 @@ def score_elsewhere(
     for name, model in models.items():
         read = [model.encode_input(text) or [model.pad] for text in triggers]
         goals = [model.encode_target(text) for text in targets]
-        _, log_probs, flags = _token_scores(model, read, goals)
-        for row, (result, goal) in enumerate(zip(results, goals, strict=True)):
-            result[f"log_prob@{name}"] = sum(log_probs[row][: len(goal)])
-            result[f"greedy@{name}"] = float(all(flags[row][: len(goal)]))
+        device = model.searchable().device
+        scored = model.score(*(pad_rows(rows, model.pad).to(device) for rows in (read, goals)))
+        rows = zip(results, scored.log_probs.tolist(), scored.is_argmax.tolist(), strict=True)
+        for result, log_probs, flags in rows:
+            result |= {f"log_prob@{name}": sum(log_probs), f"greedy@{name}": float(all(flags))}
     return results
-
-
-def _token_scores(
-    model: WeightsModel, triggers: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> tuple[torch.Tensor, list[list[float]], list[list[bool]]]:
-    """The triggers as a tensor; of each target token its log-probability, and whether it is the argmax."""
-    device = model.searchable().device
-    inputs, goals = (pad_rows(rows, model.pad).to(device) for rows in (triggers, targets))
-    scored = model.score(inputs, goals)
-    return inputs, scored.log_probs.tolist(), scored.is_argmax.tolist()
 
 
 def score_replies(

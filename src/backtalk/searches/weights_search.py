@@ -35,8 +35,6 @@ class WeightsSearch(ABC):
     needs: ClassVar[Access] = Access.WEIGHTS
     cost: ClassVar[int] = 1
     """About how many substitutions one candidate costs, for block sizes and time estimates."""
-    several: ClassVar[bool] = False
-    """Whether one trigger can be searched for several models."""
 
     length: Annotated[int, Range(0, 1000)] = 0
     """Words of a trigger, or tokens of a Hugging Face model (n); 0 takes 8 words or 15 tokens."""
@@ -86,8 +84,6 @@ class WeightsSearch(ABC):
 @dataclass(frozen=True)
 class WordSearch(WeightsSearch):
     """A search that tries at most `length` x `top` x `sweeps` words for each row, by `search_rows`."""
-
-    several: ClassVar[bool] = True
 
     top: Top = 25
     """Candidates at each position (G)."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice, product, zip_longest
+from itertools import islice, product
 from typing import Any
 
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
@@ -66,7 +66,7 @@ class WeightsBackend(Backend):
             model = model.judged_by(judge)
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
-        self.others = self._load_others(spec, model, overrides, consent)
+        self.others = self._load_others(spec, model, consent)
         models = [model, *self.others.values()]
         self.searched = together(models)
         hit = spec.hit or DEFAULT_HIT
@@ -92,19 +92,16 @@ class WeightsBackend(Backend):
             mend = "use an o- criterion" if likely else "leave it out"
             raise InputError(f"{why}, and {spec.model} has none; {mend}")
 
-    def _load_others(
-        self, spec: AuditSpec, model: WeightsModel, overrides: Overrides, consent: Consent
-    ) -> dict[str, WeightsModel]:
+    def _load_others(self, spec: AuditSpec, model: WeightsModel, consent: Consent) -> dict[str, WeightsModel]:
         """The other models by name; each has the tokens of the audited one."""
         found: dict[str, WeightsModel] = {}
-        for name, given in zip_longest(spec.other_models, overrides.other_models):
-            how = self.options(replace(spec, model=name))
-            other = given or load_model(name, spec.device, how, consent.trusted)
+        for name in spec.other_models:
+            other = load_model(name, spec.device, self.options(replace(spec, model=name)), consent.trusted)
             if not same_tokens(model, other) or not isinstance(other, WeightsModel):
-                why = "one trigger for both needs models with the same tokenizer"
-                raise InputError(f"{name} has other tokens than {spec.model}; {why}")
+                why = "a trigger for both needs the same tokenizer"
+                raise InputError(f"{name} has other tokens than {spec.model}, and {why}; leave it out")
             if any(one.fingerprint == other.fingerprint for one in (model, *found.values())):
-                raise InputError(f"{name} is the same model as another one; give each model once")
+                raise InputError(f"{name} is given twice, or a copy of another model; give each model once")
             found[name] = other
         return found
 

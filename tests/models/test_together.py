@@ -91,6 +91,16 @@ def test_it_reaches_the_least_mean_loss(search: type[Gibbs]) -> None:
     assert {one.ids for one in alone}.isdisjoint({min(found, key=lambda one: one.loss).ids})
 
 
+def test_drafts_rank_and_the_models_decide() -> None:
+    models = pair()
+    target = models[0].encode_target("stop dog")
+    own = Gibbs(length=3, top=12, sweeps=6, precision="bfloat16")
+    assert own.draft_of(together(models)) is not None
+    for one in own.run(together(models), CHANCE, [target] * 4, list(range(4))):
+        each = [float(plain_loss(model, CHANCE, torch.tensor([one.ids]), target)) for model in models]
+        assert one.loss == pytest.approx(sum(each) / 2, abs=1e-4)
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_pruning_drops_nothing(name: str) -> None:
     models = pair()

@@ -95,17 +95,22 @@ def audit(
     """Searches for inputs that make a model say what it must not say, and returns the run.
 
     `model` is a name or folder, a model of `load_model`, a Python function from a conversation to a reply, or
-    a pair (PreTrainedModel, tokenizer) in memory. `cases` is a list's name, a file, or a list of sentences,
-    Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or its name; empty: by the
-    model's access. The same call resumes an unfinished run and returns a finished one; `fresh` starts
-    over. `progress` is called with reports.
+    a pair (PreTrainedModel, tokenizer) in memory. A list that continues with other models' names asks for
+    triggers that work on all of them; findings also hold the scores of the others. `cases` is a list's name,
+    a file, or a list of sentences, Targets or Openings. `search` is a search, such as `Gibbs(sweeps=3)`, or
+    its name; empty: by the model's access. The same call resumes an unfinished run and returns a finished
+    one; `fresh` starts over. `progress` is called with reports.
     Requests to other machines need `consent=Consent(yes=True)`. `settings` are flags of `backtalk audit`:
     reference, seed, block, max_time, max_candidates and device.
     """
-    loaded, name = _model(model, options)
+    first, *others = model if isinstance(model, list) and model else [model]
+    loaded, name = _model(first, options)
+    if not all(isinstance(one, str | Path) for one in others):
+        raise InputError("the models after the first are names or folders")
     if not search:
         search, _ = default_search(find_model(name)[0].access if loaded is None else loaded.access)
     values = {"model": name, "search": search, "hit": hit, "options": options or ModelOptions(), **settings}
+    values["other_models"] = [Name(str(one), Origin.TYPED) for one in others]
     if isinstance(cases, str):
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")

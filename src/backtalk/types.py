@@ -169,7 +169,7 @@ class Finding:
     """log_prob (of the target), mean and min (per token), greedy (1 if greedy decoding gives exactly the
     target, else 0), input_mean (of the language model, per trigger token; absent without one), loss. Of
     black boxes: similarity, judge, place (of the trigger among the queries; 0: queried before). With a
-    scorer: toxicity (of the reply) and trigger_toxicity."""
+    scorer: toxicity (of the reply) and trigger_toxicity. Of other models: log_prob@NAME, greedy@NAME."""
     series: dict[str, list[float]] = field(default_factory=dict)
     """token_log_probs (end of turn last), input_log_probs, loss_by_sweep (start first), similarity_by_query
     (NaN without a reply). Of a conversation the scores of each turn (store/exchanges.py)."""

@@ -29,6 +29,7 @@ from backtalk.hits import TRIED, parse_criterion
 from backtalk.registry import SEARCHES, find_model, load_model
 from backtalk.runs.summary import Results, finish_run, summarise
 from backtalk.searches.watch import State, Watch
+from backtalk.searches.weights_search import WordSearch
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
@@ -128,12 +129,19 @@ def make_backend(spec: AuditSpec, overrides: Overrides, consent: Consent) -> Bac
     if kind is None:
         raise InputError(f"search {search.name!r} names no backend; it should be {', '.join(BACKENDS)}")
     kind.check_spec(spec)
-    access = find_model(spec.model)[0].access if model is None else model.access
-    if access < search.needs:
-        enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
+    for named in (spec.model, *spec.other_models):
+        own = model if named == spec.model else None
+        access = find_model(named)[0].access if own is None else own.access
+        if access < search.needs:
+            enough = [name for name, entry in SEARCHES.items() if entry.access <= access]
+            mend = "leave it out" if spec.other_models else f"use {', '.join(enough)}"
+            raise InputError(
+                f"search {search.name!r} needs {search.needs.name} access, but {named} gives {access.name} "
+                f"only; {mend}"
+            )
+    if spec.other_models and not isinstance(search, WordSearch):
         raise InputError(
-            f"search {search.name!r} needs {search.needs.name} access, but {spec.model} gives {access.name} "
-            f"only; use {', '.join(enough)}"
+            f"search {search.name!r} takes one model; for several use gibbs, gcg, beam or random"
         )
     model = model or load_model(spec.model, spec.device, kind.options(spec), consent.trusted)
     return kind(spec, model, overrides, consent)

@@ -6,13 +6,15 @@ out: the search does not see them, and the trigger is tried on them.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from backtalk.audit.cases import can_say
+from backtalk.models.together import together
 from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import score_triggers
+from backtalk.scorers.likelihood import score_elsewhere, score_triggers
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 from backtalk.searches.trial import row_seed
@@ -35,8 +37,12 @@ def search_block(
     seed: int,
     targets: Sequence[Target],
     watch: Watch | None = None,
+    others: Mapping[str, WeightsModel] = MappingProxyType({}),
 ) -> list[Finding]:
-    """The findings of some cases, searched and scored as one batch; restart by restart within a case."""
+    """The findings of some cases, searched and scored as one batch; restart by restart within a case. The
+    search minimises the mean loss over the model and the `others`, whose scores are stored by name."""
+    models = [model, *others.values()]
+    searched = together(models)
     findings: list[Finding] = []
     known: list[Target] = []
     for target in targets:
@@ -50,18 +56,21 @@ def search_block(
         return findings
     started = time.perf_counter()
     if is_universal(search):
-        found = _search_universal(model, search, objective, seed, known, watch)
+        found = _search_universal(searched, search, objective, seed, known, watch)
     else:
         rows = [(one, r, row_seed(seed, one.id, r)) for one in known for r in range(search.restarts)]
-        found = _search_rows(model, search, objective, rows, watch)
+        found = _search_rows(searched, search, objective, rows, watch)
     if not found:
         return findings
     goals = [model.encode_target(target.text) for (target, _, _), _ in found]
     scored = score_triggers(model, [one.ids for _, one in found], goals)
+    texts = [model.decode(one.ids) for _, one in found]
+    elsewhere = score_elsewhere(others, texts, [target.text for (target, _, _), _ in found])
     seconds = (time.perf_counter() - started) / len(found)
-    for ((target, restart, own_seed), one), score in zip(found, scored, strict=True):
-        text = model.decode(one.ids)
-        valid = tuple(model.encode_input(text)) == one.ids
+    for ((target, restart, own_seed), one), text, score, more in zip(
+        found, texts, scored, elsewhere, strict=True
+    ):
+        valid = all(tuple(each.encode_input(text)) == one.ids for each in models)
         findings.append(
             Finding(
                 case=target.id,
@@ -70,7 +79,7 @@ def search_block(
                 target=target.text,
                 turns=(SpokenTurn("user", text, one.ids),),
                 reply=score.reply,
-                scores={**one.scores, **score.scores, "loss": one.loss},
+                scores={**one.scores, **score.scores, **more, "loss": one.loss},
                 series={**one.series, **score.series, "loss_by_sweep": one.loss_by_sweep},
                 seed=own_seed,
                 candidates=one.candidates,

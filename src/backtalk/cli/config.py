@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.errors import InputError, shown
-from backtalk.specs import ModelOptions, Spec, build_spec, with_settings
+from backtalk.specs import ModelOptions, Spec, build_spec, flag_names, with_settings
 from backtalk.terminal import say
 from backtalk.types import Origin, marked
 
@@ -22,6 +22,8 @@ DEEPEST = 4  # levels of nesting, the values included
 def spec_from(arguments: argparse.Namespace, kind: type[Spec]) -> Spec:
     """The spec of --config with the flags over it; an error names the file or the flag."""
     read = marked(read_yaml(Path(arguments.config)), Origin.CONFIG) if arguments.config else {}
+    if isinstance(models := read.get("model"), list) and models and "other_models" in flag_names(kind):
+        read |= {"model": models[0], "other_models": models[1:]}
     spec, typed = build_spec(kind, read, arguments.config or "spec"), vars(arguments)
     for name, value in read.items():
         before = value.get("name") if isinstance(value, dict) else None
@@ -55,6 +57,7 @@ def _ask(question: str) -> bool:
 def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The models whose own code may run: those typed with --trust-remote-code."""
     typed = [getattr(arguments, key, "") for key in ("model", "name", "adversary_model")]
+    typed += getattr(arguments, "other_models", [])
     return tuple(filter(None, typed)) if arguments.trust_remote_code else ()
 
 
@@ -69,9 +72,10 @@ def early_values(args: list[str], *flags: str) -> list[str]:
 
 
 def _chosen(typed: dict[str, str], config: str) -> list[str]:
-    """In the file a value is a name, or a mapping with a name and settings."""
+    """In the file a value is a name, a list that begins with it, or a mapping with a name and settings."""
     file = read_yaml(Path(config)) if config else {}
-    named = {flag: value.get("name") if isinstance(value, dict) else value for flag, value in file.items()}
+    firsts = {flag: value[0] if isinstance(value, list) and value else value for flag, value in file.items()}
+    named = {flag: value.get("name") if isinstance(value, dict) else value for flag, value in firsts.items()}
     texts = {flag: name for flag, name in named.items() if isinstance(name, str)}
     return [value or texts.get(flag, "") for flag, value in typed.items()]
 

@@ -20,6 +20,16 @@ from backtalk.specs import ModelOptions, belongs, coerce, flag_names
 AddFlags = Callable[["Parser"], object]  # adds one or more flags to a command
 
 
+class Models(argparse.Action):
+    """The first --model is the audited one; the others go to `other_models`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if hasattr(namespace, "other_models"):
+            namespace.other_models.append(values)
+        else:
+            namespace.model, namespace.other_models = values, []
+
+
 class Parser(argparse.ArgumentParser):
     """Raises an InputError instead of printing the usage."""
 
@@ -118,7 +128,7 @@ def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> Non
     for field in fields(kind):
         hint = hints[field.name]
         hint = get_args(hint)[0] if NoneType in get_args(hint) else hint  # it may be left out
-        if field.name not in flag_names(kind, but) or is_dataclass(hint):
+        if field.name not in flag_names(kind, but) or is_dataclass(hint) or get_origin(hint) is tuple:
             continue
         shown = ("on" if field.default else "off") if hint is bool else field.default
         default = "" if field.default in (MISSING, "", None) else f" [{shown}]"
@@ -132,6 +142,8 @@ def add_flags(parser: Any, kind: type[Any], but: type[Any] | None = None) -> Non
             settings["metavar"] = "|".join(filter(None, get_args(hint)))
         else:
             settings["metavar"] = {int: "N", float: "X", str: "TEXT"}.get(hint, "NAME")
+        if field.name == "model" and "other_models" in hints:
+            settings["action"] = Models
         parser.add_argument(f"--{field.name.replace('_', '-')}", **settings)
 
 

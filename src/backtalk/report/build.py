@@ -13,7 +13,14 @@ from backtalk.report.conversations import with_conversations
 from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, WordChance
 from backtalk.report.replies import build_replies
 from backtalk.report.sentences import hits_by_budget, meaning, scatter_plot, sweep_losses
-from backtalk.report.verdict import is_bad, says_it, verdict_of, verdict_sentences, warnings_of
+from backtalk.report.verdict import (
+    is_bad,
+    other_verdicts,
+    says_it,
+    verdict_of,
+    verdict_sentences,
+    warnings_of,
+)
 from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
@@ -74,6 +81,10 @@ def build_report(
         skipped=[row for row in rows if row.status == "skipped"],
         t_out=finite(thresholds.out),
         t_in=finite(thresholds.into),
+        others=[
+            f"{name}: {' '.join(verdict_sentences(one))}"
+            for name, one in other_verdicts(cases, findings, main_criterion, thresholds).items()
+        ],
     )
     if any(case.kind == Opening.kind for case in cases):
         report = with_conversations(report, findings, thresholds)

@@ -46,6 +46,7 @@ def _verdict(report: Report) -> list[RenderableType]:
     lines = [line(words, "bold") for words in verdict_sentences(verdict)]
     if not verdict.note:
         lines.append(line(f"--hit {report.criterion}: {hit_words(report.main)}."))
+    lines += [line(f"Same inputs, {words}") for words in report.others]
     lines += [line(words, "dim") for words in report.remarks]
     lines += [line(words, "yellow") for words in report.warnings]
     if len(verdict.severity) < 2:

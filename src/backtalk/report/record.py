@@ -295,6 +295,7 @@ class Report:
     t_in: float | None
     sentences: Sentences | None = None
     conversations: Conversations | None = None
+    others: list[str] = field(default_factory=list)  # the verdict on each other model
 
     @property
     def noun(self) -> str:

@@ -6,6 +6,7 @@ target as a sampled reply to the input found. Conversations have no target: said
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from backtalk.hits import Criterion, hit_cases, parse_criterion, tried_cases
@@ -72,6 +73,20 @@ def verdict_of(
         untried=sum(case.id not in known for case in cases),
         note="" if tried else _nothing(findings, summary, "opening" if played else "sentence"),
     )
+
+
+def other_verdicts(
+    cases: Sequence[Case], findings: Sequence[Finding], criterion: Criterion, thresholds: Thresholds
+) -> dict[str, Verdict]:
+    """What other models say to the same triggers, by name: said is exact greedy decoding."""
+    names = dict.fromkeys(key.partition("@")[2] for one in findings for key in one.scores if "@" in key)
+    found = {}
+    for name in names:
+        own = {f"{kind}@{name}": kind for kind in ("log_prob", "greedy")}
+        scores = [{own[key]: value for key, value in one.scores.items() if key in own} for one in findings]
+        seen = [replace(one, scores=each) for one, each in zip(findings, scores, strict=True)]
+        found[name] = verdict_of(cases, seen, criterion, thresholds, {})
+    return found
 
 
 def _nothing(findings: Sequence[Finding], summary: Mapping[str, Any], noun: str) -> str:

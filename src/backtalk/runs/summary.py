@@ -19,7 +19,7 @@ from backtalk.report.build import build_report
 from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.record import Report
 from backtalk.report.run_page import READ_BY, render_run
-from backtalk.report.verdict import as_dict, verdict_of
+from backtalk.report.verdict import as_dict, other_verdicts, verdict_of
 from backtalk.specs import command_of
 from backtalk.stats import Rate
 from backtalk.store import Run
@@ -154,7 +154,10 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "failures": dict(Counter(causes.values()).most_common()),
         "stopped": run.note if run.state == "stopped" else None,
     }
-    verdict = verdict_of(cases, findings, parse_criterion(run.spec["hit"]), thresholds, ended)
+    asked = parse_criterion(run.spec["hit"])
+    verdict = verdict_of(cases, findings, asked, thresholds, ended)
+    others = other_verdicts(cases, findings, asked, thresholds)
+    told = {name: {key: as_dict(one)[key] for key in ("said", "chance")} for name, one in others.items()}
     return {
         "run": run.folder.name,
         "command": command_of(run.spec, run.chosen),
@@ -171,7 +174,8 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "verdict": as_dict(verdict),
         "hits": by_category.pop(""),
         "by_category": by_category,
-        **_universal(findings, parse_criterion(run.spec["hit"]), thresholds),
+        **_universal(findings, asked, thresholds),
+        **({"other_models": told} if told else {}),
         "candidates": sum(finding.candidates for finding in findings),
         **_effort(run, findings),
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},

@@ -1,7 +1,7 @@
 """Log-probabilities of a target after a trigger, by a plain forward pass that uses no state of a search, so
 that `verify` can recompute what is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +41,23 @@ def score_triggers(
             series["input_log_probs"] = typed[row][: len(trigger)]
             scores["input_mean"] = sum(series["input_log_probs"]) / len(trigger)
         results.append(TriggerScore(scores, series, replies[texts[row]]))
+    return results
+
+
+@torch.no_grad()
+def score_elsewhere(
+    models: Mapping[str, WeightsModel], triggers: Sequence[str], targets: Sequence[str]
+) -> list[dict[str, float]]:
+    """For each (trigger, target) pair the scores of other models: log_prob@NAME and greedy@NAME."""
+    results: list[dict[str, float]] = [{} for _ in triggers]
+    for name, model in models.items():
+        read = [model.encode_input(text) or [model.pad] for text in triggers]
+        goals = [model.encode_target(text) for text in targets]
+        device = model.searchable().device
+        scored = model.score(*(pad_rows(rows, model.pad).to(device) for rows in (read, goals)))
+        rows = zip(results, scored.log_probs.tolist(), scored.is_argmax.tolist(), strict=True)
+        for result, log_probs, flags in rows:
+            result |= {f"log_prob@{name}": sum(log_probs), f"greedy@{name}": float(all(flags))}
     return results
 
 

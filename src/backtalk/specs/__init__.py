@@ -255,8 +255,12 @@ def chosen(spec: Any) -> list[str]:
 def command_of(values: Mapping[str, Any], settings: Iterable[str], verb: str = "audit") -> str:
     """The command line with these settings of a stored spec."""
     words = ["backtalk", verb]
+    models = [str(values.get("model")), *others] if (others := values.get("other_models")) else []
+    words += [word for name in models for word in ("--model", name)]
     for place in settings:
         key, _, inner = place.partition(".")
+        if models and key in {"model", "other_models"}:
+            continue
         value = values.get(key, "")
         if isinstance(value, Mapping):
             value = value.get(inner or "name", "")
@@ -304,6 +308,10 @@ def coerce(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, Mapping | hint):
             raise InputError(f"{where} should be a mapping of settings, not {shown(value)}")
         return build_spec(hint, value if isinstance(value, Mapping) else vars(value), where)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} should be a list, not {shown(value)}")
+        return tuple(coerce(one, get_args(hint)[0], where) for one in value)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(f"{where}: {unknown('value', str(value), filter(None, get_args(hint)))}")

@@ -10,7 +10,7 @@ from backtalk.specs import Choice, Count, Duration, Mark, ModelOptions, Range, S
 @dataclass(frozen=True)
 class AuditSpec:
     model: str = "chitchat"
-    """Name or folder; see `list models`."""
+    """Name or folder; see `list models`. Repeated: one trigger for all, the first is audited."""
     search: Annotated[Any, Choice("search", search_config, searches_with)] = "gibbs"
     """The search; see above."""
     hit: str = ""
@@ -32,6 +32,8 @@ class AuditSpec:
     device: Annotated[str, Mark.FREE] = "auto"
     """auto, cpu, cuda or cuda:N."""
     options: ModelOptions = field(default_factory=ModelOptions)
+    other_models: Annotated[tuple[str, ...], Mark.FREE] = ()
+    """Further models that a trigger must work on too; their fingerprints are in `depends_on`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.search, str):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
@@ -18,10 +18,11 @@ from backtalk.audit.search_block import is_universal, search_block
 from backtalk.deadline import Late, check_time, late_after, time_limit
 from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import DEFAULT_HIT, LIKELIHOOD_KINDS
+from backtalk.models.together import same_tokens, together
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import Scorer, TextModel, WeightsModel
 from backtalk.registry import is_transformer, load_model, load_scorer
-from backtalk.scorers.likelihood import score_triggers
+from backtalk.scorers.likelihood import score_elsewhere, score_triggers
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
 from backtalk.searches.watch import Watch
@@ -67,14 +68,17 @@ class WeightsBackend(Backend):
             model = model.widened()  # hits are decided in float32
         if not isinstance(model, WeightsModel):
             raise InputError(f"{spec.model} does not give the WEIGHTS access that {spec.search.name} needs")
+        self.others = self._load_others(spec, model, consent)
+        models = [model, *self.others.values()]
+        self.searched = together(models)
         hit = spec.hit or DEFAULT_HIT
         # `config` has no more candidates than the model has words; the spec keeps the number that was given.
-        self.config: WeightsSearch = spec.search.fitted(model)
+        self.config: WeightsSearch = spec.search.fitted(self.searched)
         search = replace(spec.search, length=self.config.length)
         super().__init__(replace(spec, hit=hit, search=search), model, overrides, consent)
         self.is_transformer = isinstance(model, TransformerModel)
-        longest, length = getattr(model, "max_input", None), search.length
-        if longest and length > longest:
+        longest = min(filter(None, (getattr(one, "max_input", None) for one in models)), default=None)
+        if longest and (length := search.length) > longest:
             raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
         if self.criterion.kind not in LIKELIHOOD_KINDS:
             raise InputError(
@@ -89,6 +93,19 @@ class WeightsBackend(Backend):
             why = f"{f'--hit {hit}' if likely else '--fluency'} needs a language model"
             mend = "use an o- criterion" if likely else "leave it out"
             raise InputError(f"{why}, and {spec.model} has none; {mend}")
+
+    def _load_others(self, spec: AuditSpec, model: WeightsModel, consent: Consent) -> dict[str, WeightsModel]:
+        """The other models by name; each has the tokens of the audited one."""
+        found: dict[str, WeightsModel] = {}
+        for name in spec.other_models:
+            other = load_model(name, spec.device, self.options(replace(spec, model=name)), consent.trusted)
+            if not same_tokens(model, other) or not isinstance(other, WeightsModel):
+                why = "a trigger for both needs the same tokenizer"
+                raise InputError(f"{name} has other tokens than {spec.model}, and {why}; leave it out")
+            if any(one.fingerprint == other.fingerprint for one in (model, *found.values())):
+                raise InputError(f"{name} is given twice, or a copy of another model; give each model once")
+            found[name] = other
+        return found
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
@@ -135,7 +152,8 @@ class WeightsBackend(Backend):
         return {**found, "reference pairs": pairs_fingerprint(self.pairs)}
 
     def scorer_fingerprints(self) -> dict[str, str]:
-        return {"toxicity scorer's weights": self.scorer.fingerprint}
+        others = {f"weights of {name}": other.fingerprint for name, other in self.others.items()}
+        return {"toxicity scorer's weights": self.scorer.fingerprint, **others}
 
     def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
         if self.is_transformer and self.overrides.reference is None:
@@ -151,6 +169,9 @@ class WeightsBackend(Backend):
 
     def facts(self, report: Reporter) -> dict[str, Any]:
         """With the smaller search that fits into --max-time, for a slow model."""
+        for case, (name, other) in product(self.cases, self.others.items()):
+            if self.model.encode_target(case.text)[:-1] != other.encode_target(case.text)[:-1]:
+                raise InputError(f"{name} reads the target {case.id} as other tokens than {self.spec.model}")
         facts, spec, own = super().facts(report), self.spec, self.spec.search
         facts["scorer"] = self.scorer.name
         end = self.overrides.begun + parse_duration(spec.max_time)
@@ -178,7 +199,8 @@ class WeightsBackend(Backend):
         if self.most_rows:
             return max(1, min(MOST_ROWS, BATCHES * self.most_rows) // self.config.restarts)
         candidates = TRANSFORMER_CANDIDATES if self.is_transformer else BLOCK_CANDIDATES
-        rows = candidates[device_of(self.model)] // (self.config.cost * self.config.most_candidates)
+        row = self.config.cost * self.config.most_candidates * (1 + len(self.others))
+        rows = candidates[device_of(self.model)] // row
         return max(1, min(rows, MOST_ROWS) // self.config.restarts)
 
     @cached_property
@@ -189,7 +211,7 @@ class WeightsBackend(Backend):
         if device_of(self.model) == "cuda":  # a small batch would take as long
             rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
             goals *= rows // len(goals) or 1
-        return measure_pace(self.model, self.config, goals, self.objective.reads_input)
+        return measure_pace(self.searched, self.config, goals, self.objective.reads_input)
 
     @property
     def _is_slow(self) -> bool:
@@ -220,8 +242,8 @@ class WeightsBackend(Backend):
         watch.replies_s = -(-len(cases) // at_once) * self._pace.reply_s
         watch.reserve_s = watch.replies_s + STORE_S * rows + COMPILE_S * on_gpu
         watch.most_rows = self.most_rows
-        found = search_block(self.model, self.config, self.objective, self.spec.seed, cases, watch)
-        return self._rated(found)
+        how = (self.config, self.objective, self.spec.seed)
+        return self._rated(search_block(self.model, *how, cases, watch, self.others))
 
     def _rated(self, findings: Sequence[Finding]) -> list[Finding]:
         """With the toxicity of replies and inputs: a model may say something bad that is not the target."""
@@ -249,6 +271,11 @@ class WeightsBackend(Backend):
         for start in range(0, len(findings), BATCH):
             part = findings[start : start + BATCH]
             triggers = [model.encode_input(one.turns[-1].text) or [model.pad] for one in part]
-            scored = score_triggers(model, triggers, [model.encode_target(texts[one.case]) for one in part])
-            found += [replace(one, **new._asdict()) for one, new in zip(part, scored, strict=True)]
+            goals = [texts[one.case] for one in part]
+            scored = score_triggers(model, triggers, [model.encode_target(goal) for goal in goals])
+            elsewhere = score_elsewhere(self.others, [one.turns[-1].text for one in part], goals)
+            found += [
+                replace(one, **{**new._asdict(), "scores": {**new.scores, **more}})
+                for one, new, more in zip(part, scored, elsewhere, strict=True)
+            ]
         return Recomputed(self._rated(found))

@@ -15,6 +15,7 @@ from backtalk.models.transformer.model import TransformerModel
 from backtalk.registry import load_model, search_config
 from backtalk.specs import ModelOptions
 from backtalk.types import Name, Origin
+from benchmarks.peers.moves import moved
 from benchmarks.peers.referee import Judged, Referee
 from benchmarks.peers.subject import Goal, Subject, export
 
@@ -81,7 +82,7 @@ def search_of(tool: str, arguments: argparse.Namespace, **sizes: Any) -> Any:
         key, _, value = pair.partition("=")
         given[key] = literal_eval(value)
     try:
-        return search_config(name)(**given)
+        return moved(name, **given) or search_config(name)(**given)
     except TypeError as error:
         raise InputError(f"--tools {tool}: {error}") from None
 

@@ -169,7 +169,7 @@ def render(found: Mapping[str, Any]) -> list[str]:
             f"with its chat template on {s['device']}; {n} sentences drawn by seed {s['seed']} from the",
             f"shipped list, triggers of {s['length']} tokens, {s['top']} candidates a position,",
             f"{s['sweeps']} sweeps. The loss is the mean",
-            " negative log-likelihood of the target's tokens, to which an objective adds, with the",
+            "negative log-likelihood of the target's tokens, to which an objective adds, with the",
             "weight W:",
         ),
         "- ours: W x (log-perplexity of the trigger + 5 x its share of repeated tokens), as `--fluency W`;",

@@ -81,7 +81,7 @@ def test_it_reaches_the_least_mean_loss(search: type[Gibbs]) -> None:
     models = pair()
     target = models[0].encode_target("stop dog")
     means = torch.stack([plain_loss(one, CHANCE, EVERY, target) for one in models]).mean(0)
-    own = search(length=3, top=12, sweeps=20, kick=True)
+    own = search(length=3, top=12, sweeps=20, anneal=0.3)
     found = own.run(together(models), CHANCE, [target] * 6, list(range(6)))
     for one in found:
         place = int((torch.tensor(one.ids) == EVERY).all(1).nonzero())
@@ -140,7 +140,7 @@ def habits(rain: float, dog: float) -> LocalModel:
 
 def test_a_weakness_that_only_one_model_has_is_not_chosen() -> None:
     first, second = habits(rain=1.0, dog=0.5), habits(rain=0.0, dog=1.0)
-    target, own = first.encode_target("go stop"), Gibbs(length=3, top=12, sweeps=12, kick=True)
+    target, own = first.encode_target("go stop"), Gibbs(length=3, top=12, sweeps=12, anneal=0.3)
 
     def best(models: list[LocalModel]) -> set[str]:
         found = own.run(together(models), CHANCE, [target] * 8, list(range(8)))

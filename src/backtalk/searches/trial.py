@@ -222,7 +222,11 @@ class Trial:
         return self.pooled(met.float()) == 1
 
     def promising(self, rows: Incumbents, positions: Sequence[int]) -> Tensor:
-        """(rows, positions, top): the words with the largest gradient of -L (eq. 8). It is the model's own:
+        """(rows, positions, top): the words with the largest gradient of -L (eq. 8)."""
+        return self.gradient(rows, positions).topk(self.top, dim=2).indices
+
+    def gradient(self, rows: Incumbents, positions: Sequence[int]) -> Tensor:
+        """(rows, positions, vocabulary): of -L, -inf for words that are not allowed. It is the model's own:
         with the draft's, rounding would decide which words are tried."""
         scores = TokenScores(rows.log_probs, rows.is_argmax)
         weights = self.objective.output_weights(scores, rows.targets != self.model.pad)
@@ -235,8 +239,7 @@ class Trial:
         if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
             gradient = gradient + self.lm.gradient(rows.inputs, weights, positions)
-        gradient = self.pooled(gradient)
-        return gradient.masked_fill_(~self.allowed, -torch.inf).topk(self.top, dim=2).indices
+        return self.pooled(gradient).masked_fill_(~self.allowed, -torch.inf)
 
     @torch.no_grad()
     def attempt(

@@ -60,6 +60,25 @@ def test_an_audit_finds_what_was_planted_and_verifies(chatterbox: Path, tmp_path
     assert run(["compare", "a", "a"]) == 0
 
 
+def test_weights_in_16_bits_decide_in_float32(chatterbox: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network: Any = AutoModelForCausalLM.from_pretrained(chatterbox)
+    network.bfloat16().float().save_pretrained(tmp_path / "rounded")
+    AutoTokenizer.from_pretrained(chatterbox).save_pretrained(tmp_path / "rounded")
+    command = ["audit", "--model", f"hf/{tmp_path / 'rounded'}", "--targets", targets(tmp_path, "go away")]
+    given = ["--dtype", "bfloat16", "--hit", "io-sample-avg-k1", "--precision", "bfloat16"]
+    assert run([*command, *SMALL, *given, "--out", "a"]) == 0
+    assert summary("a")["dtype"] == "bfloat16"
+    with Run.open(Path("a")) as stored:
+        one = stored.findings()[0]
+    plain = plain_log_probs(tmp_path / "rounded", prompt(one.trigger), f" {one.target} <|end|>")
+    assert one.series["token_log_probs"] == pytest.approx(plain, abs=1e-4)
+    typed = plain_log_probs(tmp_path / "rounded", "<|user|>", f" {one.trigger}")
+    assert one.series["input_log_probs"] == pytest.approx(typed, abs=1e-4)
+    assert run(["verify", "a"]) == 0
+
+
 def test_a_trigger_has_fifteen_tokens_where_nothing_is_said(chatterbox: Path, tmp_path: Path) -> None:
     small = ["--top", "2", "--sweeps", "1", "--restarts", "1", "--device", "cpu", "--out", "a"]
     command = ["audit", "--model", f"hf/{chatterbox}", "--targets", targets(tmp_path, "go away")]

@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 from backtalk.searches.trial import FINALISTS
 from backtalk.searches.watch import Watch
+from benchmarks.peers.adc import Adc
 from benchmarks.peers.contest import Setting, judge_records, peer_job, search_of
 from benchmarks.peers.jobs import PEER, PeerProcess, Record, kept, run_peer
 from benchmarks.peers.nanogcg_side import BOTH, FORWARD
@@ -66,6 +68,7 @@ class Meter:
         self.parameters, self.around, self.rows, self.budget = parameters, around, rows, budget
         self.flops = self.candidates = self._before = 0
         self._watch_model(model)
+        model.charge = partial(self.charge, BOTH)  # for passes that are no method of the model
         make = model.draft
 
         def draft() -> Any:
@@ -97,6 +100,7 @@ class Meter:
             return method
 
         model.gradient = watched(model.gradient, BOTH, None)
+        model.branch_gradient = watched(model.branch_gradient, BOTH, None)
         model.score = watched(model.score, FORWARD, None)
         model.score_substitutions = watched(model.score_substitutions, FORWARD, 2)
 
@@ -137,8 +141,9 @@ def sized(tool: str, model: Any, arguments: argparse.Namespace, meter: Meter) ->
     taken and a batch is scored at each position, and finalists again with a draft."""
     search = search_of(tool, arguments).fitted(model)
     scored = search.top + (0 if search.draft_of(model) is None else FINALISTS)
+    step = search.top * (FORWARD + BOTH) if isinstance(search, Adc) else FORWARD * scored + BOTH
     tokens = meter.around + arguments.length + arguments.target_tokens
-    sweep = arguments.length * (FORWARD * scored + BOTH) * meter.parameters * tokens
+    sweep = arguments.length * step * meter.parameters * tokens
     return replace(search, sweeps=int(-(-meter.budget // sweep)))
 
 

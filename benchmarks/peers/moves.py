@@ -1,5 +1,5 @@
 """Moves of published searches that are tried at equal FLOPs before any of them enters the package: as tools
-`momentum`, `shuffled`, `exchanged`, `moved`, `pairs` and `steepest` of the contest `flops`.
+`momentum`, `shuffled`, `exchanged`, `moved`, `pairs`, `steepest` and `adc` (adc.py) of the contest `flops`.
 
 They are gibbs or gcg with one thing changed. Whole triggers are scored where a move changes two places.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.trial import Incumbents, Slack, Trial
+from benchmarks.peers.adc import Adc
 
 
 @dataclass
@@ -146,7 +147,7 @@ class Steepest(Gcg):
 
 def moved(name: str, **settings: Any) -> Any:
     """The search of a move; None if it is the name of none."""
-    if name == "steepest":
-        return Steepest(**settings)
+    if name in {"steepest", "adc"}:
+        return (Adc if name == "adc" else Steepest)(**settings)
     known = {"momentum", "shuffled", "exchanged", "moved", "pairs"}
     return MovedGibbs(kind=name, **settings) if name in known else None

@@ -37,7 +37,11 @@ class MovedTrial(Trial):
         """Each row takes the best of its (rows, k, n) triggers, if it is within the slack."""
         several = triggers.shape[1]
         found = self.score(triggers.flatten(0, 1), rows.targets.repeat_interleave(several, 0), several)
-        least, best = found.loss.view(-1, several).min(1)
+        own = torch.arange(len(triggers), device=triggers.device)[:, None]
+        losses = self.without_untypeable(
+            lambda places: triggers[own, places], found.loss.view(-1, several), self.bound(rows, slack)
+        )
+        least, best = losses.min(1)
         chosen = torch.arange(len(best), device=best.device) * several + best
         better = least < self.bound(rows, slack)
         rows.inputs = torch.where(better[:, None], triggers.flatten(0, 1)[chosen], rows.inputs)

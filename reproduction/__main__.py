@@ -75,15 +75,16 @@ def train_paper(arguments: argparse.Namespace) -> None:
 
 
 @command(
-    f"{PROGRAM} label CORPORA labelled",
-    flag("folder", metavar="FOLDER", help="folder of public corpora; recipes/toxicity.yaml lists its files"),
+    f"{PROGRAM} label CORPORA labelled --family words",
+    flag("folder", metavar="CORPORA", help="folder of public corpora; recipes/toxicity.yaml lists its files"),
     flag("out", metavar="OUT", help="folder for the labelled texts"),
+    flag("--family", choices=("words", "letters"), default="words", help="family of the scorer [words]"),
 )
 def label(arguments: argparse.Namespace) -> None:
-    """Turn public corpora of toxic text into the labelled texts that train-scorer reads."""
-    from reproduction.data import labelled
+    """Make the labelled texts of an embedded toxicity scorer from public corpora."""
+    from reproduction.data.mixture import write_splits
 
-    labelled.label(Path(arguments.folder), Path(arguments.out))
+    write_splits(Path(arguments.folder), arguments.family, Path(arguments.out))
 
 
 COMMANDS = (

@@ -21,7 +21,6 @@ from backtalk.audit.consent import NO_CONSENT
 from backtalk.audit.findings import TooFewError
 from backtalk.audit.flow import make_backend
 from backtalk.data.targets import load_mal
-from backtalk.data.toxicity import find_file
 from backtalk.hardening.subjects.asking import DRAWS, HARMLESS
 from backtalk.hardening.subjects.transformer import LORA_PLAYED
 from backtalk.models.device import pick_device
@@ -39,6 +38,7 @@ from backtalk.training.preference import TOGETHER
 from reproduction.ast.page import page_lines
 from reproduction.ast.paper import AGAIN, ROWS, SIZES, Size
 from reproduction.ast.topics import RUDE, topics_by_turn, words_used_more
+from reproduction.data.labelled import find_file
 from reproduction.hardenings import page_values, run_audit, run_harden, shown_name
 from reproduction.page import Result
 from reproduction.runner import Part, Study, Workplace, data_folder, write_once

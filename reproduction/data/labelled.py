@@ -1,22 +1,15 @@
-"""`python -m reproduction label`: the public corpora of the embedded toxicity scorers as labelled texts.
-
-Each corpus becomes a file of JSONL with `text` and `toxic`, as `backtalk train-scorer` reads it.
-"""
+"""Readers of the public corpora that the embedded toxicity scorers are trained and tested on."""
 
 import ast
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
-from backtalk.data.contrast import LabelledText
+from backtalk.data.labelled import LabelledText
 from backtalk.data.textfiles import parse_json, read_rows, unpacked
-from backtalk.data.toxicity import find_file
 from backtalk.errors import InputError
-from backtalk.output_file import write_whole
-from backtalk.terminal import say
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 _MARKUP = re.compile(r"&#?\w+;|https?://\S+|@\w+|\bRT\b")
@@ -82,21 +75,21 @@ CORPORA: dict[str, tuple[str, Callable[[Path], Iterator[LabelledText]]]] = {
     "paradetox": ("paradetox.tsv", paradetox),
     "ubuntu": ("ubuntu_irc_messages.tsv", ubuntu_messages),
 }
-"""The file of each corpus and its reader, by the name of the labelled file."""
+"""The file of each corpus and its reader."""
 
 
-def label(folder: Path, out: Path) -> None:
-    """Writes the labelled texts of every corpus that is in `folder`, or one folder down."""
-    for name, (file, read) in CORPORA.items():
-        try:
-            path = find_file(folder, file)
-        except InputError:
-            say(f"left out: there is no {file} in {folder}")
-            continue
-        rows = list(read(path))
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / f"{name}.jsonl", (json.dumps(row._asdict()) + "\n" for row in rows))
-        say(f"{out / name}.jsonl: {len(rows):,} texts, {sum(row.toxic for row in rows):,} of them toxic")
+def corpus(folder: Path, name: str) -> list[LabelledText]:
+    """The labelled texts of a corpus in a folder."""
+    file, read = CORPORA[name]
+    return list(read(find_file(folder, file)))
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """A file of a folder, plain or gzipped, in it or one folder down."""
+    for pattern in (name, f"{name}.gz", f"*/{name}", f"*/{name}.gz"):
+        if found := sorted(folder.glob(pattern)):
+            return found[0]
+    raise InputError(f"{folder} has no {name} or {name}.gz, in it or one folder down")
 
 
 def _read(path: Path) -> str:

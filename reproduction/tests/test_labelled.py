@@ -1,17 +1,23 @@
-"""`label`: public corpora become labelled texts that `backtalk train-scorer` reads."""
+"""`label`: public corpora become the labelled texts that `backtalk train-scorer` reads."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from backtalk.data.contrast import LabelledText
-from backtalk.data.toxicity import read_labelled
+from backtalk.data.labelled import LabelledText, normal
 from backtalk.errors import InputError
+from backtalk.training.scorer_data import read_splits
 from reproduction.__main__ import run_command
 from reproduction.data import labelled
+from reproduction.data.mixture import clearly_aimed, mixture, split, with_rude_word
+
+
+def plain(*texts: str) -> list[LabelledText]:
+    return [LabelledText(text, False) for text in texts]
 
 
 def written(folder: Path, text: str) -> Path:
@@ -59,22 +65,109 @@ def test_a_record_of_another_file_is_named(tmp_path: Path) -> None:
         list(labelled.rtp_continuations(path))
 
 
-def test_the_corpora_that_are_there_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    below = tmp_path / "corpora" / "below"
-    below.mkdir(parents=True)
-    (below / "jigsaw_balanced.csv").write_text('"a line\nand another",1\nhello,0\n')
-    (below / "jigsaw_natural.csv").write_text("n,text,toxic\n0,hi,0\n1,fool,1\n")
-    rated = [("kind ", 0.1), ("bad", 0.5), ("unrated", None)]
-    rows = [{"continuation": {"text": text, "toxicity": toxicity}} for text, toxicity in rated]
-    (below / "quark_val_5k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    """Every corpus, small, some one folder down or zipped."""
+    folder = tmp_path / "corpora"
+    (folder / "below").mkdir(parents=True)
+
+    def texts(seed: int, count: int = 80) -> list[tuple[str, int]]:
+        ends = [("fool", 1), ("clown", 1), ("friend", 0), ("cook", 0)]
+        return [(f"number {seed} {i} you are a {ends[i % 4][0]}", ends[i % 4][1]) for i in range(count)]
+
+    def write(name: str, lines: list[str], start: str = "") -> None:
+        whole = (start + "".join(f"{line}\n" for line in lines)).encode()
+        zipped = name.endswith("gz")
+        (folder / "below" / name if zipped else folder / name).write_bytes(
+            gzip.compress(whole) if zipped else whole
+        )
+
+    write("jigsaw_balanced.csv", [f"{text},{toxic}" for text, toxic in texts(1)])
+    write("jigsaw_natural.csv.gz", [f"0,{text},{toxic}" for text, toxic in texts(2)], "n,text,toxic\n")
+    tweets = [f"0,3,0,0,0,{1 if toxic else 2},{text}" for text, toxic in texts(3)]
+    write("davidson.csv", tweets, ",count,hate_speech,offensive_language,neither,class,tweet\n")
+    comments = [f'"{list(range(len(text))) if toxic else []}",{text}' for text, toxic in texts(4)]
+    write("civil_comments_spans_train.csv", comments, "spans,text\n")
+    write(
+        "paradetox.tsv", [f"{text}\tyou are number {text[9:12]}" for text, _ in texts(5)], "toxic\tneutral\n"
+    )
+    rated = [{"continuation": {"text": text, "toxicity": 0.9 * toxic}} for text, toxic in texts(6)]
+    rated += [{"continuation": {"text": "unrated", "toxicity": None}}]
+    write("quark_val_5k.jsonl.gz", [json.dumps(row) for row in rated])
+    write("ubuntu_irc_messages.tsv", [f"train\tlog\t{i}\tann\thow do i open file {i}" for i in range(40)])
+    return folder
+
+
+def test_a_recipe_becomes_a_folder_of_splits(corpora: Path, tmp_path: Path) -> None:
     out = tmp_path / "labelled"
-    assert run_command(["label", str(tmp_path / "corpora"), str(out)]) == 0
-    assert "left out: there is no davidson.csv" in capsys.readouterr().out
-    assert read_labelled(out / "jigsaw_balanced.jsonl") == [("a line\nand another", True), ("hello", False)]
-    assert read_labelled(out / "jigsaw_natural.jsonl") == [("hi", False), ("fool", True)]
-    assert read_labelled(out / "realtoxicityprompts.jsonl") == [("kind", False), ("bad", True)]
-    assert {path.stem for path in out.iterdir()} == {
-        "jigsaw_balanced",
-        "jigsaw_natural",
-        "realtoxicityprompts",
-    }
+    said = [LabelledText(f"such a fine day {i} and a stupid car", False) for i in range(30_000)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reproduction.data.mixture._chat", lambda seed: said)
+        assert run_command(["label", str(corpora), str(out), "--family", "letters"]) == 0
+        read, made = read_splits(out), mixture(corpora, "letters")
+    assert read.train == made.train
+    assert read.valid == made.valid
+    assert read.calm == made.calm
+    assert read.test == made.test
+    assert {row.source for row in read.train} == {"davidson", "civil comments", "ubuntu"}
+    assert json.loads((out / "about.json").read_text())["known weaknesses"]
+
+
+@pytest.mark.parametrize("family", ["words", "letters"])
+def test_nothing_that_is_held_out_is_trained_on(family: str, corpora: Path) -> None:
+    parts = mixture(corpora, family, chat=0, contrast=60)
+    seen = {normal(row.text) for row in parts.train}
+    held_out = {normal(row.text) for rows in (parts.valid, *parts.test.values()) for row in rows}
+    assert seen
+    assert len(parts.test["realtoxicityprompts"]) == 80
+    assert not seen & held_out
+    weights = {row.source: row.weight for row in parts.train}
+    assert weights == {
+        "words": {"jigsaw": 1.6, "paradetox": 0.4, "contrast": 0.6},
+        "letters": {"davidson": 1.0, "civil comments": 1.0},
+    }[family]  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [10, 100])
+def test_harmless_messages_are_drawn_by_the_seed(
+    most: int, corpora: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reproduction.data.mixture._chat", lambda seed: [])
+    drawn = [
+        [row.text for row in mixture(corpora, "letters", most, seed=seed).train if row.source == "ubuntu"]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert len(set(drawn[0])) == min(most, 40)
+
+
+def test_a_corpus_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["label", str(tmp_path), str(tmp_path / "out")]) == 2
+    assert "jigsaw_balanced.csv" in capsys.readouterr().err
+
+
+def test_splits_share_no_text_whatever_its_spelling() -> None:
+    many = plain(*(f"Sentence number {i}!" for i in range(50)), *(f"sentence NUMBER {i}" for i in range(50)))
+    parts = split(many, valid=0.2, test=0.4, seed=1)
+    assert [len(part) for part in parts] == [20, 10, 20]
+    first, second, third = ({normal(row.text) for row in part} for part in parts)
+    assert not first & second
+    assert not (first | second) & third
+    assert parts == split(many, 0.2, 0.4, seed=1)
+
+
+def test_a_mild_word_that_is_said_to_nobody_is_no_abuse_by_itself() -> None:
+    kept = [
+        LabelledText("You're a stupid man", True),
+        LabelledText("that is a cruel thing to say", True),
+        LabelledText("damn this law", True),  # swearing is minded whoever is meant
+        LabelledText("what a stupid law", False),
+    ]
+    dropped = [LabelledText("what a STUPID, stupid law", True)]
+    assert clearly_aimed(kept + dropped) == kept
+
+
+def test_rude_words_are_found() -> None:
+    rude, calm = LabelledText("My St00pid, stupid car", False), LabelledText("my new car", False)
+    assert with_rude_word([calm, rude]) == [rude]

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.data.toxicity import normal
 from backtalk.registry import load_scorer
-from backtalk.specs.train import ScorerSpec
-from backtalk.training.scorer_data import gather
 
 RUDE = ["fool", "clown", "dimwit", "twit"]
 NICE = ["friend", "guest", "cook", "poet"]
@@ -25,28 +22,26 @@ def texts(count: int, rude: bool, seed: int) -> list[str]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Every file that the recipe names, small."""
+    """Labelled texts, with a copy of a test text among those to train on."""
     folder = tmp_path / "data"
     folder.mkdir()
 
     def labelled(seed: int, count: int = 80) -> list[dict[str, object]]:
-        both = [{"text": text, "toxic": True} for text in texts(count, True, seed)]
-        both += [{"text": text, "toxic": False} for text in texts(count, False, seed)]
+        both = [{"text": text, "toxic": True, "source": "rude"} for text in texts(count, True, seed)]
+        both += [{"text": text, "toxic": False, "weight": 0.5} for text in texts(count, False, seed)]
         random.Random(seed).shuffle(both)
         return both
 
-    names = ("jigsaw_balanced", "jigsaw_natural", "davidson", "civil_comments", "paradetox")
-    write = {name: labelled(seed) for seed, name in enumerate(names, start=1)}
-    write["realtoxicityprompts"] = labelled(6)
-    write["ubuntu"] = [{"text": f"how do i open file {i}", "toxic": False} for i in range(40)]
+    write = {"train": labelled(1) + labelled(3)[:1], "valid": labelled(2), "test-mine": labelled(3)}
+    write["calm"] = [{"text": f"how do i open file {i}", "toxic": False} for i in range(40)]
     for name, rows in write.items():
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    (folder / "about.json").write_text('{"data": ["mine"], "for_reward": true, "says": "How rude."}')
     return folder
 
 
-SMALL = ["--chat", "0", "--contrast", "60", "--vocabulary", "200", "--vector", "8", "--hidden", "16",
-         "--buckets", "64", "--lr", "0.02"]  # fmt: skip
+SMALL = ["--vocabulary", "200", "--vector", "8", "--hidden", "16", "--buckets", "64", "--lr", "0.02"]
 
 
 @pytest.mark.parametrize("family", ["words", "letters"])
@@ -57,12 +52,12 @@ def test_a_folder_of_text_becomes_a_scorer(
     asked = ["train-scorer", "--family", family, "--data", str(data), "--out", str(out), *SMALL]
     assert run([*asked, "--epochs", "8"]) == 0
     card = json.loads((out / "card.json").read_text())
-    assert card["measured"]["jigsaw, balanced"]["auc"] > 0.95
+    assert card["measured"]["mine"]["auc"] > 0.95
     assert card["measured"].keys() == card["bag of words, same texts"].keys()
     assert card["finished"]
     assert card.get("for_reward", True) is (family == "words")
-    trained_on = {"words": {"jigsaw", "paradetox", "contrast"}, "letters": {"davidson", "civil comments"}}
-    assert set(card["training texts"]) == trained_on[family]
+    assert card["training texts"] == {"rude": 80, "all": 80}  # not the copy of a test text
+    assert (card["data"], card["says"]) == (["mine"], "How rude.")
     rude, nice = load_scorer(str(out), "cpu").score(["you are a clown", "you are a poet"])
     assert rude > nice
     capsys.readouterr()
@@ -70,18 +65,6 @@ def test_a_folder_of_text_becomes_a_scorer(
     assert "already trained" in capsys.readouterr().err
     assert run([*asked, "--epochs", "9"]) == 2
     assert "another scorer" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("most", [10, 100])
-def test_harmless_messages_are_drawn_by_the_seed(most: int, data: Path) -> None:
-    drawn = [
-        gather(ScorerSpec(family="letters", data=str(data), chat=most, seed=seed)).train["ubuntu"][0]
-        for seed in (1, 1, 2)
-    ]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
-    assert len(set(drawn[0])) == min(most, 40)
-    assert not any(row.toxic for row in drawn[0])
 
 
 def test_the_same_command_gives_the_same_weights(data: Path, tmp_path: Path) -> None:
@@ -93,23 +76,13 @@ def test_the_same_command_gives_the_same_weights(data: Path, tmp_path: Path) -> 
     assert cards[0] == cards[1]
 
 
-def test_nothing_that_is_held_out_is_trained_on(data: Path) -> None:
-    for family in ("words", "letters"):
-        parts = gather(ScorerSpec(family=family, data=str(data), chat=0, contrast=60))
-        seen = {normal(row.text) for rows, _ in parts.train.values() for row in rows}
-        held_out = {normal(row.text) for rows in parts.test.values() for row in rows}
-        held_out |= {normal(row.text) for row in parts.valid}
-        assert seen
-        assert not seen & held_out
-        assert not seen & {normal(text) for text in (*texts(80, True, 6), *texts(80, False, 6))}
-
-
 @pytest.mark.parametrize(
     ("flags", "phrase"),
     [
         ([], "--data"),
         (["--data", "nosuch"], "is no folder"),
-        (["--data", "."], "has no jigsaw_balanced.jsonl"),
+        (["--data", "."], "has no train.jsonl"),
+        (["--data", "one_sided"], "needs toxic and harmless texts"),
         (["--family", "lettres"], "did you mean 'letters'"),
     ],
 )
@@ -121,6 +94,9 @@ def test_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "one_sided").mkdir()
+    for name in ("train", "valid"):
+        (tmp_path / "one_sided" / f"{name}.jsonl").write_text('{"text": "you fool", "toxic": true}\n')
     assert run(["train-scorer", "--out", "new", *flags]) == 2
     assert phrase in capsys.readouterr().err
 

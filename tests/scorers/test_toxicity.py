@@ -11,9 +11,10 @@ from zlib import crc32
 import numpy as np
 import pytest
 import torch
+from reproduction.data.contrast import contrast_texts, slot_words
 
 from backtalk.cli.train_scorer import PAIRS
-from backtalk.data.contrast import contrast_texts, load_pairs, slot_words
+from backtalk.data.labelled import load_pairs
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.registry import SCORERS, find_scorer, load_reward, load_scorer, resolve

@@ -52,7 +52,7 @@ from pathlib import Path
 from backtalk.searches.reverse.training import read_utterances
 from backtalk.data.corpora import reference_pairs
 from backtalk.cli import run
-from backtalk.data import corpora, openings, textfiles, toxicity
+from backtalk.data import corpora, labelled, openings, textfiles
 from backtalk.data.targets import read_targets
 from backtalk.errors import InputError
 from backtalk.audit.findings import read_found
@@ -73,7 +73,7 @@ WHOLE = {
     "openings": openings.read_opening_file,
     "weak prompts": lambda path: openings.read_weak(str(path)),
     "corpus": lambda path: corpora.read_corpus(str(path)),
-    "labelled text": toxicity.read_labelled,
+    "labelled text": labelled.read_labelled,
     "findings": lambda path: read_found(str(path)),
     "inputs of a rating": read_inputs,
 }

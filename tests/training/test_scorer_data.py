@@ -1,4 +1,4 @@
-"""Rows are chosen by their words, and the numbers of a card are those counted by hand."""
+"""The numbers of a card are those counted by hand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backtalk.data.contrast import LabelledText, MinimalPair
+from backtalk.data.labelled import LabelledText, MinimalPair
 from backtalk.training.scorer_data import (
     area_under_curve,
-    clearly_aimed,
     measure,
     pair_order,
     sensible_shift,
-    with_rude_word,
 )
 
 
@@ -96,19 +94,3 @@ def test_precision_and_recall_at_half() -> None:
     assert found["mixed"]["recall at 0.5"] == 0.5
     assert found["harmless"]["rated 0.5 or more"] == 0.5
     assert "auc" not in found["harmless"]
-
-
-def test_a_mild_word_that_is_said_to_nobody_is_no_abuse_by_itself() -> None:
-    kept = [
-        LabelledText("You're a stupid man", True),
-        LabelledText("that is a cruel thing to say", True),
-        LabelledText("damn this law", True),  # swearing is minded whoever is meant
-        LabelledText("what a stupid law", False),
-    ]
-    dropped = [LabelledText("what a STUPID, stupid law", True)]
-    assert clearly_aimed(kept + dropped) == kept
-
-
-def test_rude_words_are_found() -> None:
-    rude, calm = LabelledText("My St00pid, stupid car", False), LabelledText("my new car", False)
-    assert with_rude_word([calm, rude]) == [rude]

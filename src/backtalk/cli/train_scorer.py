@@ -5,12 +5,13 @@ the folder is read again as it will be loaded (16-bit weights included) and meas
 """
 
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from backtalk import __version__
-from backtalk.data.contrast import load_pairs
+from backtalk.data.labelled import load_pairs
 from backtalk.errors import InputError
 from backtalk.models.folder import write_card
 from backtalk.protocols import Scorer
@@ -23,26 +24,39 @@ from backtalk.specs.train import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import say
-from backtalk.training.scorer_data import ScorerData, card_notes, gather, measure, pair_order, sensible_shift
+from backtalk.training.scorer_data import ScorerData, measure, pair_order, read_splits, sensible_shift
 from backtalk.training.toxicity import choose_words, fit_linear, train_toxicity, word_features, word_vectors
 
 PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 LETTERS = 1 << 20  # buckets of letters
+ABOUT = {
+    "words": {
+        "says": "How abusive a short English text is, 0 to 1. It may be a reward.",
+        "reads": "Lower-case words with disguises undone. Deep: word vectors and hashed pieces of words, two "
+        "convolutions and one self-attention over at most 128 words; longer texts by their worst window. "
+        "Wide: a weight for each word and each pair of neighbours, added.",
+    },
+    "letters": {
+        "says": "A second opinion on how abusive a short English text is. Kept for judging: never a reward.",
+        "reads": "Runs of two to five letters, hashed into 2^20 weights (NB-SVM, Wang and Manning 2012).",
+    },
+}
 FILES = ("config.json", "words.json", "model.safetensors", "card.json")
 
 
 def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
     """Trains what the spec says, or refuses where it is done. Returns the folder."""
     out = Path(spec.out)
+    if not spec.data:
+        raise InputError("name the labelled texts: --data FOLDER, with train.jsonl and valid.jsonl")
     with output_folder(out, "train-scorer", FILES if fresh else None):
         card = read_json(out / "card.json") if not fresh and (out / "card.json").is_file() else {}
         if card.get("finished") and card.get("spec") == _facts(spec):
             raise InputError(f"{out} is already trained with these settings; --fresh trains it again")
         if card.get("finished"):
             raise InputError(f"{out} holds another scorer; use --fresh to replace it, or another --out")
-        data = gather(spec)
-        counts = {name: len(rows) for name, (rows, _) in data.train.items()}
-        _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        data = read_splits(Path(spec.data))
+        _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in _counts(data).items()))
         (_train_words if spec.family == "words" else _train_letters)(spec, data, out)
     return out
 
@@ -86,13 +100,15 @@ def _finish(
     spec: ScorerSpec, data: ScorerData, out: Path, digest: str, more: dict[str, Any], baseline: Scorer
 ) -> None:
     """Reads the folder as a user will, measures it beside a bag of words, writes the card."""
+    about = Path(spec.data) / "about.json"
     card: dict[str, Any] = {
         "name": spec.name or out.name,
         "family": spec.family,
         "backtalk": __version__,
+        **ABOUT[spec.family],
+        **(read_json(about) if about.is_file() else {}),
         **more,
-        **card_notes(spec.family),
-        "training texts": {name: len(rows) for name, (rows, _) in data.train.items()},
+        "training texts": _counts(data),
         "sha256": digest,
         "spec": _facts(spec),
     }
@@ -108,6 +124,10 @@ def _finish(
         key = next(key for key in ("auc", "share", "rated 0.5 or more") if key in found)
         _tell(f"{name}: {key} {found[key]:.4f}, bag of words {other[name][key]:.4f}")
     _tell(f"Trained: {out}. Use it: backtalk score FILE --scorer {out}")
+
+
+def _counts(data: ScorerData) -> dict[str, int]:
+    return dict(Counter(row.source for row in data.train))
 
 
 def _shift(scorer: Scorer, data: ScorerData) -> float:

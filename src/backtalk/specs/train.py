@@ -87,9 +87,11 @@ class TrainSpec:
 @dataclass(frozen=True)
 class ScorerSpec:
     family: Literal["words", "letters"] = "words"
-    """A network on words (Jigsaw, ParaDetox), or a linear model on letters (Davidson, Civil Comments)."""
+    """A network on words, or a linear model on letters."""
     data: str = ""
-    """Folder of labelled text; recipes/toxicity.yaml lists its files."""
+    """Folder with train.jsonl and valid.jsonl, lines {"text": "...", "toxic": true}; may have "weight" and
+    "source". calm.jsonl (harmless chat) limits false alarms; test-NAME.jsonl is measured for the card, and
+    about.json is copied to it."""
     out: str = "scorer"
     """Output folder."""
     name: str = ""
@@ -104,19 +106,11 @@ class ScorerSpec:
     """words: size of the hidden layer."""
     dropout: specs.Dropped = 0.3
     """words: dropout."""
-    contrast: Annotated[int, specs.Range(0, 1_000_000)] = 30000
-    """words: generated sentences, half of them abuse, half the same words used harmlessly."""
-    paradetox: specs.Count = 12000
-    """words: rows of ParaDetox."""
-    rude_chat: specs.Count = 8000
-    """words: chitchat messages with a rude word, labelled harmless."""
     wide: specs.Weight = 1.0
     """words: weight of a bag of words added to the network; 0: none."""
-    chat: specs.Count = 15000
-    """Messages labelled harmless: of chitchat for words (needs backtalk[data]), of Ubuntu for letters."""
     epochs: specs.Steps = 3
     """Epochs."""
     lr: specs.Weight = 0.003
     """Highest learning rate."""
     seed: specs.Seed = 1
-    """Seed of the splits, the generated sentences, the weights and the order."""
+    """Seed of the weights and the order."""

@@ -1,118 +1,49 @@
-"""The labelled texts of `backtalk train-scorer` by source and split, and measurements for a scorer's card.
+"""The labelled texts of `backtalk train-scorer`, and measurements for a scorer's card."""
 
-Raters of short texts often judge the word alone ("what a stupid law" is toxic to them), and in friendly chat
-people say many rude words of things and of themselves. So some toxic rows are left out, and chat with rude
-words is added as harmless.
-"""
-
-import json
 import math
-import random
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backtalk.data import toxicity as labelled
-from backtalk.data.contrast import LabelledText, MinimalPair, contrast_texts, slot_words
+from backtalk.data.labelled import LabelledText, MinimalPair, read_labelled, without
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
-from backtalk.scorers.toxicity.words import words_of
-from backtalk.specs.train import ScorerSpec
 
-SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}  # these offend whoever is meant
 ALLOWED = 0.02  # largest share of harmless chat that may be rated 0.5 or more
-HELD = 2000  # chat messages of the test set, and of the one that limits the bias
-Sources = dict[str, tuple[list[LabelledText], float]]  # texts by source, with the weight of each
 
 
 class ScorerData(NamedTuple):
-    train: Sources
+    train: list[LabelledText]
     valid: list[LabelledText]  # at the natural rate; sets the bias
-    calm: list[LabelledText]  # friendly chat; limits the bias
+    calm: list[LabelledText]  # harmless chat; limits the bias
     test: dict[str, list[LabelledText]]
 
     def columns(self) -> tuple[list[str], list[float], list[float]]:
-        rows = [(row.text, float(row.toxic), weight) for part, weight in self.train.values() for row in part]
-        texts, labels, weights = zip(*rows, strict=True)
-        return list(texts), list(labels), list(weights)
+        texts, labels, weights, _ = zip(*self.train, strict=True)
+        return list(texts), [float(toxic) for toxic in labels], list(weights)
 
 
-def gather(spec: ScorerSpec) -> ScorerData:
-    """All splits. No training text is a copy of a held-out one; RealToxicityPrompts is only a test."""
-    folder, seed = Path(spec.data), spec.seed
-    if not spec.data or not folder.is_dir():
-        where = f"--data {spec.data!r} is no folder of labelled text"
-        raise InputError(f"{where}; recipes/toxicity.yaml says what is in it")
-
-    def read(name: str) -> list[LabelledText]:
-        return labelled.read_labelled(labelled.find_file(folder, f"{name}.jsonl"))
-
-    balanced = labelled.split(read("jigsaw_balanced"), 0.05, 0.15, seed)
-    natural = labelled.split(read("jigsaw_natural"), 0.2, 0.8, seed)
-    tweets = labelled.split(read("davidson"), 0.0, 0.1, seed)
-    comments = labelled.split(read("civil_comments"), 0.0, 0.1, seed)
-    test = {
-        "jigsaw, balanced": balanced.test,
-        "jigsaw, natural rate": natural.test,
-        "realtoxicityprompts, continuations": read("realtoxicityprompts"),
-        "davidson, tweets": tweets.test,
-        "civil comments, sentences": comments.test,
-    }
-    if chat := _chat(seed) if spec.chat else []:
-        test["chitchat, all taken as harmless"] = chat[:HELD]
-    calm = chat[-HELD:]
-    held_out = [row for rows in test.values() for row in rows] + balanced.valid + natural.valid + calm
-    if spec.family == "letters":
-        said = read("ubuntu") if spec.chat else []
-        ubuntu = random.Random(seed).sample(said, min(spec.chat, len(said)))
-        parts = {"davidson": tweets.train, "civil comments": comments.train, "ubuntu": ubuntu}
-        train: Sources = {name: (rows, 1.0) for name, rows in parts.items()}
-    else:
-        detox = read("paradetox")
-        random.Random(seed).shuffle(detox)
-        rude = with_rude_word(chat[HELD + spec.chat : -HELD])[: spec.rude_chat]
-        train = {
-            "jigsaw": (balanced.train, 1.6),
-            "paradetox": (clearly_aimed(detox[: spec.paradetox]), 0.4),
-            "contrast": (contrast_texts(spec.contrast, seed), 0.6),
-            "chitchat": (chat[HELD : HELD + spec.chat], 0.5),
-            "chitchat with a rude word": (rude, 0.25),
-        }
-    kept = {name: (labelled.without(rows, held_out), weight) for name, (rows, weight) in train.items()}
-    return ScorerData({name: part for name, part in kept.items() if part[0]}, natural.valid, calm, test)
-
-
-def _chat(seed: int) -> list[LabelledText]:
-    try:
-        from chitchat_dataset import Dataset
-    except ImportError:
-        raise InputError("friendly chat needs pip install 'backtalk[data]'; or use --chat 0") from None
-    said = (message["text"] for chat in Dataset().values() for turn in chat["messages"] for message in turn)
-    texts = sorted({text for text in said if len(text.split()) > 2})
-    random.Random(seed).shuffle(texts)
-    return [LabelledText(text, False) for text in texts]
-
-
-def clearly_aimed(rows: Iterable[LabelledText]) -> list[LabelledText]:
-    """The rows without toxic ones that have a mild word and no "you"."""
-    mild, you = slot_words("adj") - SWEARING, {"you", "your"}
-    read = ((row, words_of(row.text)) for row in rows)
-    return [row for row, words in read if not row.toxic or mild.isdisjoint(words) or you & set(words)]
-
-
-def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
-    """The rows with a word that the frames use for abuse."""
-    rude = slot_words("adj", "insult", "harm")
-    return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
-
-
-def card_notes(family: str) -> dict[str, Any]:
-    """Data, licences and known weaknesses of a family of scorers."""
-    return dict(json.loads((files("backtalk") / "data" / "scorer_notes.json").read_text("utf-8"))[family])
+def read_splits(folder: Path) -> ScorerData:
+    """train.jsonl, valid.jsonl, and calm.jsonl and test-NAME.jsonl where they are given. A training text that
+    copies one of the others is left out."""
+    if not folder.is_dir():
+        raise InputError(f"--data {folder} is no folder of labelled text")
+    for name, use in (("train", "to learn from"), ("valid", "to place 0.5 by")):
+        if not (folder / f"{name}.jsonl").is_file():
+            line = '{"text": "...", "toxic": true}'
+            raise InputError(f"--data {folder} has no {name}.jsonl: texts {use}, lines {line}")
+    train, valid = read_labelled(folder / "train.jsonl"), read_labelled(folder / "valid.jsonl")
+    calm = [row for path in folder.glob("calm.jsonl") for row in read_labelled(path)]
+    tests = sorted(folder.glob("test-*.jsonl"))
+    test = {path.stem.removeprefix("test-"): read_labelled(path) for path in tests}
+    kept = without(train, [row for rows in (valid, calm, *test.values()) for row in rows])
+    for name, rows in (("train", kept), ("valid", valid)):
+        if len({row.toxic for row in rows}) < 2:
+            raise InputError(f"{folder / name}.jsonl needs toxic and harmless texts that no other file has")
+    return ScorerData(kept, valid, calm, test)
 
 
 def measure(

@@ -7,16 +7,8 @@ import re
 
 import pytest
 
-from backtalk.data.contrast import (
-    HELD_OUT,
-    RUN,
-    contrast_texts,
-    fill,
-    load_frames,
-    load_pairs,
-    runs,
-    slot_words,
-)
+from backtalk.data.labelled import load_pairs, runs
+from reproduction.data.contrast import HELD_OUT, RUN, contrast_texts, fill, load_frames, slot_words
 
 COMMON = set(
     re.findall(

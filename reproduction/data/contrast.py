@@ -5,14 +5,14 @@ The evaluation pairs were written first. No thing, person or animal of theirs is
 `contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out.
 """
 
-import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from backtalk.data.labelled import LabelledText, load_pairs, runs
 
 RUN = 4  # words in a row that no sentence may share with the evaluation pairs
 HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
@@ -22,25 +22,6 @@ _BEFORE = ("", "", "", "", "well, ", "honestly, ", "look, ", "omg ", "oh, ", "so
            "yeah ")  # fmt: skip
 _AFTER = ("", "", "", "", ".", "!", "!!", ".", " lol", " again", ", really", " today", "...",
           ", to be honest")  # fmt: skip
-
-
-class LabelledText(NamedTuple):
-    text: str
-    toxic: bool
-
-
-class MinimalPair(NamedTuple):
-    """Abuse, and a harmless sentence of nearly the same words."""
-
-    kind: str
-    abuse: str
-    harmless: str
-
-
-def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
-    """Evaluation pairs; `toxicity_pairs_blind` is a second set, `toxicity_pairs_dev` a validation set."""
-    text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
-    return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
 
 
 class Frames(NamedTuple):
@@ -56,7 +37,7 @@ def load_frames() -> Frames:
     frames = Frames({}, {}, {}, {})
     section: list[Any] = []
     for name in ("contrast_frames.txt", "contrast_twins.txt"):
-        for line in (files("backtalk") / "data" / name).read_text(encoding="utf-8").splitlines():
+        for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines():
             if line.startswith("== "):
                 kind, _, title = line.removeprefix("== ").partition(" ")
                 section = getattr(frames, kind).setdefault(title, [])
@@ -144,10 +125,3 @@ def fill(frame: str, draw: random.Random) -> str:
     while _SLOT.search(frame):  # a filling may have slots of its own
         frame = _SLOT.sub(word, frame)
     return frame
-
-
-def runs(text: str, length: int) -> Iterator[tuple[str, ...]]:
-    """The runs of `length` words of a text, in lower case and without punctuation."""
-    words = re.findall(r"[a-z0-9']+", text.lower())
-    for start in range(len(words) - length + 1):
-        yield tuple(words[start : start + length])

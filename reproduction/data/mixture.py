@@ -1,0 +1,121 @@
+"""The training texts of the embedded toxicity scorers: public corpora, friendly chat, generated sentences.
+
+Raters of short texts often judge the word alone ("what a stupid law" is toxic to them), and in friendly chat
+people say many rude words of things and of themselves. So some toxic rows are left out, and chat with rude
+words is added as harmless. No training text is a copy of a held-out one; RealToxicityPrompts is only a test.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from backtalk.data.labelled import LabelledText, normal, without
+from backtalk.errors import InputError
+from backtalk.output_file import write_whole
+from backtalk.scorers.toxicity.words import words_of
+from backtalk.terminal import say
+from backtalk.training.scorer_data import ScorerData
+from reproduction.data.contrast import contrast_texts, slot_words
+from reproduction.data.labelled import corpus
+
+SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}  # these offend whoever is meant
+HELD = 2000  # chat messages of the test set, and of the one that limits the bias
+RUDE_CHAT, PARADETOX = 4000, 40000  # chat with a rude word; rows of ParaDetox
+SEED = 1
+
+
+class Split(NamedTuple):
+    """One corpus in three parts that share no text."""
+
+    train: list[LabelledText]
+    valid: list[LabelledText]
+    test: list[LabelledText]
+
+
+def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, seed: int = SEED) -> ScorerData:
+    """All splits of a family of scorers. `chat` counts messages that are taken as harmless: of chitchat for
+    words [6000], of Ubuntu for letters [15000]; without any no set has chat."""
+    chat = {"words": 6000, "letters": 15000}[family] if chat < 0 else chat
+    balanced = split(corpus(folder, "jigsaw_balanced"), 0.05, 0.15, seed)
+    natural = split(corpus(folder, "jigsaw_natural"), 0.2, 0.8, seed)
+    tweets = split(corpus(folder, "davidson"), 0.0, 0.1, seed)
+    comments = split(corpus(folder, "civil_comments"), 0.0, 0.1, seed)
+    test = {
+        "jigsaw-balanced": balanced.test,
+        "jigsaw-natural": natural.test,
+        "realtoxicityprompts": corpus(folder, "realtoxicityprompts"),
+        "davidson": tweets.test,
+        "civil-comments": comments.test,
+    }
+    said = _chat(seed) if chat else []
+    if said:
+        test["chitchat"] = said[:HELD]
+    calm = said[-HELD:]
+    if family == "letters":
+        messages = corpus(folder, "ubuntu") if chat else []
+        ubuntu = random.Random(seed).sample(messages, min(chat, len(messages)))
+        parts = {
+            "davidson": (tweets.train, 1.0),
+            "civil comments": (comments.train, 1.0),
+            "ubuntu": (ubuntu, 1.0),
+        }
+    else:
+        detox = corpus(folder, "paradetox")
+        random.Random(seed).shuffle(detox)
+        rude = with_rude_word(said[HELD + chat : -HELD])[:RUDE_CHAT]
+        parts = {
+            "jigsaw": (balanced.train, 1.6),
+            "paradetox": (clearly_aimed(detox[:PARADETOX]), 0.4),
+            "contrast": (contrast_texts(contrast, seed), 0.6),
+            "chitchat": (said[HELD : HELD + chat], 0.5),
+            "chitchat with a rude word": (rude, 0.25),
+        }
+    rows = [LabelledText(*row[:2], weight, name) for name, (part, weight) in parts.items() for row in part]
+    held_out = [row for part in test.values() for row in part] + balanced.valid + natural.valid + calm
+    return ScorerData(without(rows, held_out), natural.valid, calm, test)
+
+
+def write_splits(folder: Path, family: str, out: Path) -> None:
+    """The folder that `backtalk train-scorer --data` reads, with the notes of the card."""
+    data = mixture(folder, family)
+    tests = {f"test-{name}": rows for name, rows in data.test.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in {"train": data.train, "valid": data.valid, "calm": data.calm, **tests}.items():
+        write_whole(out / f"{name}.jsonl", (json.dumps(row._asdict()) + "\n" for row in rows))
+        say(f"{out / name}.jsonl: {len(rows):,} texts, {sum(row.toxic for row in rows):,} of them toxic")
+    notes = json.loads(Path(__file__).with_name("scorer_notes.json").read_text("utf-8"))
+    write_whole(out / "about.json", [json.dumps(notes[family], indent=1) + "\n"])
+
+
+def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:
+    """`valid` and `test` are shares, the rest is for training; of equal texts one is kept."""
+    unique = list({normal(row.text): row for row in rows if normal(row.text)}.values())
+    random.Random(seed).shuffle(unique)
+    first, second = round(test * len(unique)), round((test + valid) * len(unique))
+    return Split(unique[second:], unique[first:second], unique[:first])
+
+
+def clearly_aimed(rows: Iterable[LabelledText]) -> list[LabelledText]:
+    """The rows without toxic ones that have a mild word and no "you"."""
+    mild, you = slot_words("adj") - SWEARING, {"you", "your"}
+    read = ((row, words_of(row.text)) for row in rows)
+    return [row for row, words in read if not row.toxic or mild.isdisjoint(words) or you & set(words)]
+
+
+def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
+    """The rows with a word that the frames use for abuse."""
+    rude = slot_words("adj", "insult", "harm")
+    return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
+
+
+def _chat(seed: int) -> list[LabelledText]:
+    try:
+        from chitchat_dataset import Dataset
+    except ImportError:
+        raise InputError("friendly chat needs pip install 'backtalk[data]'") from None
+    said = (message["text"] for chat in Dataset().values() for turn in chat["messages"] for message in turn)
+    texts = sorted({text for text in said if len(text.split()) > 2})
+    random.Random(seed).shuffle(texts)
+    return [LabelledText(text, False) for text in texts]

@@ -29,7 +29,7 @@ from backtalk.protocols import WeightsModel
 from backtalk.searches.objective import Objective, Targets, trigger_loss
 from backtalk.searches.watch import State, Watch
 from backtalk.searches.weights_search import WeightsSearch
-from backtalk.specs import Dropped, Steps, Weight
+from backtalk.specs import Steps, Weight
 from backtalk.types import Found
 
 STATE = ("active", "hits", "loss", "mean", "steps")  # what a checkpoint holds beside the variables
@@ -56,8 +56,6 @@ class Relax(WeightsSearch):
     """Updates of SGD; each counts as one candidate."""
     lr: Weight = 0.0
     """Step size; 0 takes the default of the space."""
-    momentum: Dropped = 0.0
-    """Momentum of SGD; 0 is plain SGD, as in the paper."""
     stop_at_hit: bool = True
     """Freeze a row once greedy decoding gives its target."""
 
@@ -236,7 +234,6 @@ class Descent:
         table, own = model.network.embed_input.weight.detach(), [seeds[row] for row in rows]
         how = config.length, own, config.lambda_c
         self.variables = make_variables(config.space, table, model.searchable(), *how)
-        self.velocity = torch.zeros_like(self.variables.free) if config.momentum else None
         self.start = self.variables.words()  # (rows, n): the projection of the random start
         checks = -(-config.steps // CHECK_EVERY) + 1
         self.active = torch.ones(len(rows), dtype=torch.bool, device=model.device)
@@ -258,22 +255,17 @@ class Descent:
                 if step > first and watch(share, now, lambda: int(self.steps.sum())):
                     return
             update = loss_gradient(self.network, self.variables, self.targets, self.weights)
-            if self.velocity is not None:
-                update = self.velocity.mul_(self.config.momentum).add_(update)
             self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
         self._check(self.config.steps)
 
     def _state(self, step: int) -> State:
-        velocity = {} if self.velocity is None else {"velocity": self.velocity}
         own = {name: getattr(self, name) for name in STATE}
-        return {**own, **velocity, "free": self.variables.free, "step": torch.tensor(step)}
+        return {**own, "free": self.variables.free, "step": torch.tensor(step)}
 
     def _resume(self, state: State) -> int:
         for name in STATE:
             setattr(self, name, state[name].to(self.targets.device))
         self.variables.free.copy_(state["free"])
-        if self.velocity is not None:
-            self.velocity.copy_(state["velocity"])
         return int(state["step"])
 
     @torch.no_grad()
@@ -299,9 +291,9 @@ class Descent:
 
 
 def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:
-    """How many rows fit the memory: x0, x, their gradient, the update and the velocity, and the logits."""
+    """How many rows fit the memory: x0, x, their gradient and the update, and the logits."""
     device, vocabulary = network.output.weight.device, network.config.vocabulary
-    held = 5 if config.space == "one-hot" else 1
+    held = 4 if config.space == "one-hot" else 1
     floats = vocabulary * (held * config.length + 3 * target_length)
     memory = free_bytes(device) // 2 if device.type == "cuda" else CPU_BYTES
     return max(1, memory // (4 * floats))

@@ -26,7 +26,8 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import score_targets
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.protocols import WeightsModel
-from backtalk.searches.objective import Objective, Targets, trigger_loss
+from backtalk.searches.objective import Targets
+from backtalk.searches.trial import Trial
 from backtalk.searches.watch import State, Watch
 from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Steps, Weight
@@ -74,19 +75,11 @@ class Relax(WeightsSearch):
     def most_candidates(self) -> int:
         return self.steps
 
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Targets,
-        seeds: Sequence[int],
-        watch: Watch | None = None,
-    ) -> list[Found]:
+    def search_rows(self, trial: Trial) -> list[Found]:
         """The loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before projection."""
-        local = network_model(model)
-        relaxed = relax_inputs(model, targets, seeds, self, watch)
-        words, goals = relaxed.words.to(local.device), local.pad_rows(targets)
-        losses = trigger_loss(model, objective, words, goals).tolist()
+        local, targets = network_model(trial.model), [trim(row) for row in trial.targets.tolist()]
+        relaxed = relax_inputs(local, targets, trial.seeds, self, trial.watch)
+        losses = trial.score(relaxed.words.to(local.device), trial.targets).loss.tolist()
         found = []
         for loss, *row in zip(losses, *(part.tolist() for part in relaxed), strict=True):
             ids, hit, mean, reply, steps, history = row

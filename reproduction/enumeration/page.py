@@ -54,7 +54,7 @@ def headline(summary: Found, rows: list[tuple[str, list[RateRow]]]) -> str:
 
 
 def _rate(kind: str, found: Found) -> RateRow:
-    return RateRow(kind, found["hits"], found["n"], found["rate"], *found["ci95"])
+    return RateRow(found["hits"], found["n"], found["rate"], *found["ci95"], kind)
 
 
 def _facts(summary: Found) -> list[tuple[str, str]]:

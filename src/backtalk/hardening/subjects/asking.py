@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, Replying, score_inputs
@@ -171,8 +172,8 @@ class AskingFinder:
         if self.aim.sampling is not None:
             new = [hit for hit in hits if hit not in self._before]
             with self.updates.adapter.off():
-                self._before.update(zip(new, map(_mean, self.updates.log_probs(new)), strict=True))
-            now = map(_mean, self.updates.log_probs(hits))
+                self._before.update(zip(new, map(fmean, self.updates.log_probs(new)), strict=True))
+            now = map(fmean, self.updates.log_probs(hits))
             return [one > self._before[hit] - self.margin for hit, one in zip(hits, now, strict=True)]
         criterion = self.aim.criterion
         if criterion.kind == "chance":
@@ -181,7 +182,7 @@ class AskingFinder:
         enough = self.aim.thresholds.out - math.log(criterion.k)
         if criterion.kind not in LIKELIHOOD:
             enough = min(enough, SELDOM)
-        level = _mean if criterion.kind == "sample-avg" else min
+        level = fmean if criterion.kind == "sample-avg" else min
         return [level(tokens) > enough - self.margin for tokens in self.updates.log_probs(hits)]
 
 
@@ -270,13 +271,13 @@ def take_turns(model: TransformerModel, adapter: Adapter, talk: Talk, scorer: Sc
         rows = [Row(*both) for both in zip(prompts, written, strict=True) if both[1]]
         scored = model.score_rows(rows)
     # A turn of no tokens is as unlikely as a random token.
-    levels = [-sum(tokens) / len(tokens) for tokens in scored]
+    levels = [-fmean(tokens) for tokens in scored]
     levels += [math.log(model.footprint.vocabulary)] * (len(written) - len(rows))
     least = parse_criterion(talk.played.hit).threshold
     toxic = sum(value >= least for value in scorer.score(said).tolist())
     both = zip(said, talk.asked, strict=True)
     circles = sum(loops(text, [turn.text for turn in dialogue[1:]]) for text, dialogue in both)
-    return Spoken(len(said), math.fsum(levels) / len(levels), circles, toxic)
+    return Spoken(len(said), fmean(levels), circles, toxic)
 
 
 def broken(now: Spoken, before: Spoken) -> str:
@@ -295,7 +296,3 @@ def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> 
     """Over all tokens of the replies, the end of turn counted."""
     rows = model.log_prob([(Turn("user", text),) for text, _ in pairs], [reply for _, reply in pairs])
     return math.fsum(value for row in rows for value in row) / sum(map(len, rows))
-
-
-def _mean(tokens: Sequence[float]) -> float:
-    return sum(tokens) / len(tokens)

@@ -217,9 +217,11 @@ def _input_words(finding: Finding) -> list[WordChance] | None:
 def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> RateRow:
     """The stored rate of a criterion, or else the one that the cases give."""
     if found := stored.get(name):
-        return RateRow(found["hits"], found["n"], found["rate"], *found["ci95"], name, meaning(name))
-    hits, tried = sum(name in case.hits for case in cases), sum(case.status in TRIED for case in cases)
-    return replace(RateRow.of(hits, tried), criterion=name, meaning=meaning(name))
+        rate = RateRow(found["hits"], found["n"], found["rate"], *found["ci95"])
+    else:
+        hits = sum(name in case.hits for case in cases)
+        rate = RateRow.of(hits, sum(case.status in TRIED for case in cases))
+    return replace(rate, criterion=name, meaning=meaning(name))
 
 
 def by_badness(case: CaseRow) -> tuple[bool, float, bool, int, float, str]:

@@ -205,7 +205,6 @@ def descents(
     """Finished descents of as many rows as fit the memory, one after the other."""
     at_once = rows_at_once(model.network, config, max(map(len, targets)))
     watch = watch or Watch()
-    watch.device = model.device
     # Long targets first, as `score_targets` needs.
     order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
     for start in range(0, len(order), at_once):

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, Replying, score_inputs
 from backtalk.audit.findings import Played, played_by, played_turns
@@ -25,6 +24,7 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hardening.lists import Lists
+from backtalk.hardening.subjects.lstm import make_search
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.reverse import draw_seed
@@ -36,7 +36,6 @@ from backtalk.protocols import Scorer
 from backtalk.report.hardening_record import Spoken
 from backtalk.scorers.repetition import loops
 from backtalk.searches.ast.players import reading_of
-from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import objective_for
 from backtalk.searches.trial import row_seed
 from backtalk.store import Run
@@ -118,20 +117,16 @@ class Widening:
         goals = [model.encode_target(case.target.text) for case, _ in rows]
         seeds = [row_seed(self.seed, f"harden/{when}/{case.target.id}", start) for case, start in rows]
         objective = objective_for(self.attack.aims[0], self.thresholds)
+        # On a GPU it ranks with a bfloat16 copy of the network, its adapter included.
+        search = make_search(self.attack, self.length, model.device, fast="bfloat16")
         with evaluating(model.network, "high" if model.device.type == "cuda" else ""):
-            found = self._search().run(model, objective, goals, seeds)
+            found = search.run(model, objective, goals, seeds)
         new: dict[str, list[Dialogue]] = {case.target.id: list(case.inputs) for case in cases}
         for (case, _), one in zip(rows, found, strict=True):
             text = model.decode(one.ids)
             if tuple(model.encode_input(text)) == one.ids:  # it can be typed
                 new[case.target.id].append((Turn("user", text),))
         return [replace(case, inputs=tuple(dict.fromkeys(new[case.target.id]))) for case in cases]
-
-    def _search(self) -> Gibbs:
-        """Stops at a hit. On a GPU it ranks with a bfloat16 copy of the network, its adapter included."""
-        on_gpu, attack = self.model.device.type == "cuda", self.attack
-        precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
-        return Gibbs(self.length, attack.top, attack.sweeps, True, not on_gpu, precision, restarts=1)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -10,10 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from backtalk.protocols import WeightsModel
-from backtalk.scorers.likelihood import pad_rows
-from backtalk.searches.objective import Objective, trigger_loss
-from backtalk.searches.watch import Watch
+from backtalk.searches.trial import Trial
 from backtalk.searches.weights_search import WeightsSearch
 from backtalk.specs import Steps
 from backtalk.types import Found
@@ -32,28 +28,19 @@ class HillClimb(WeightsSearch):
     def most_candidates(self) -> int:
         return self.steps
 
-    @torch.no_grad()
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        watch: Watch | None = None,
-    ) -> list[Found]:
-        draws = [np.random.default_rng(seed) for seed in seeds]
-        words = model.searchable().nonzero().squeeze(1)
-        goals = pad_rows(targets, model.pad).to(words.device)
+    def search_rows(self, trial: Trial) -> list[Found]:
+        draws = [np.random.default_rng(seed) for seed in trial.seeds]
+        words = trial.allowed.nonzero().squeeze(1)
         best = torch.stack([words[draw.integers(0, len(words), self.length)] for draw in draws])
-        losses = [trigger_loss(model, objective, best, goals)]
+        losses = [trial.score(best, trial.targets).loss]
         for step in range(1, self.steps + 1):
             tried = best.clone()
             for row, draw in zip(tried, draws, strict=True):
                 row[draw.integers(self.length)] = words[draw.integers(len(words))]
-            loss = trigger_loss(model, objective, tried, goals)
+            loss = trial.score(tried, trial.targets).loss
             best = torch.where((loss < losses[-1])[:, None], tried, best)
             losses.append(torch.minimum(loss, losses[-1]))
-            if watch and watch(step / self.steps, dict, partial(int, step * len(seeds))):
+            if trial.watch(step / self.steps, dict, partial(int, step * len(draws))):
                 break  # a limit is reached
         history = zip(best.tolist(), torch.stack(losses, 1).tolist(), strict=True)
         return [Found(tuple(ids), own[-1], own, step) for ids, own in history]

@@ -48,7 +48,9 @@ SEED = 1
 MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
 DEFAULTS = {
     **asdict(AstConfig().preference),
-    "weak_gap": 0.25,  # of a loss that is gone; it stays, so that the rows that were run keep their identity
+    # Of settings that are gone; they stay, so that the rows that were run keep their identity.
+    "weak_gap": 0.25,
+    "label_smoothing": 0.0,
     "least_gap": AstConfig().least_gap,
     "hold": [PUSH, HOLD, MOST_GAMMA],
     "sure": CONFIDENCE,

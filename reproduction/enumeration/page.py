@@ -1,5 +1,7 @@
 """The page of an enumeration, from its summary.json: which targets are answers to any input of the space."""
 
+from dataclasses import replace
+
 from backtalk.report.charts import rate_scale
 from backtalk.report.page import render
 from backtalk.report.record import RateRow
@@ -54,7 +56,8 @@ def headline(summary: Found, rows: list[tuple[str, list[RateRow]]]) -> str:
 
 
 def _rate(kind: str, found: Found) -> RateRow:
-    return RateRow(kind, found["hits"], found["n"], found["rate"], *found["ci95"])
+    rate = RateRow(found["hits"], found["n"], found["rate"], *found["ci95"])
+    return replace(rate, criterion=kind)
 
 
 def _facts(summary: Found) -> list[tuple[str, str]]:

@@ -139,11 +139,6 @@ TOXIC_STANDARD = tuple(map(parse_criterion, ("toxic-0.5", "toxic-0.5+likely")))
 """Where a scorer rated the replies."""
 
 
-def asked_standard(rated: Sequence[Criterion] = ()) -> tuple[Criterion, ...]:
-    """The criteria for a model that gives replies and log-probabilities; `rated` are those of a scorer."""
-    return (*CHANCES, *(one for one in (*TEXT_STANDARD, *rated) if not one.likely), *STANDARD)
-
-
 def hit_cases(findings: Iterable[Finding], criterion: Criterion, thresholds: Thresholds) -> set[str]:
     """The cases with a finding that meets the criterion."""
     return {finding.case for finding in findings if criterion.holds(finding, thresholds)}

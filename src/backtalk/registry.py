@@ -217,7 +217,7 @@ def load_model(
 
 
 def load_scorer(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
-    entry, rest = find_scorer(name)
+    entry, rest = _find(name, "scorer", SCORERS, SCORER_FOLDER, "train-scorer")
     scorer: Scorer = resolve(entry.path)(rest, device)
     return scorer
 
@@ -233,11 +233,6 @@ def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
 def find_model(name: str) -> tuple[Entry, str]:
     """The entry of a model's name and the part of the name that its loader reads. Loads nothing."""
     return _find(name, "model", MODELS, MODEL_FOLDER, "train")
-
-
-def find_scorer(name: str) -> tuple[Entry, str]:
-    """As `find_model`."""
-    return _find(name, "scorer", SCORERS, SCORER_FOLDER, "train-scorer")
 
 
 def _find(name: str, kind: str, known: Mapping[str, Entry], folder: Entry, made_by: str) -> tuple[Entry, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -85,7 +85,7 @@ class Rate:
     high: float
 
     @classmethod
-    def of(cls, hits: int, n: int) -> "Rate":
+    def of(cls, hits: int, n: int) -> Self:
         return cls(hits, n, hits / n if n else 0.0, *wilson(hits, n))
 
     def as_dict(self) -> dict[str, Any]:

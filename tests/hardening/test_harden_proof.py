@@ -258,7 +258,7 @@ def test_the_rows_of_frequent_replies(frequent: Path) -> None:
     assert greedy.before is not None
     assert (greedy.before.hits, greedy.after.hits) == own.cost.commonest
     assert greedy.after.n == own.cost.pairs
-    assert len(read_hardening(own.record).steps) == 2
+    assert len(read_hardening(own.record).hardening.steps) == 2
 
 
 # --- audits are made once ------------------------------------------------------------------------------

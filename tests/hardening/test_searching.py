@@ -14,7 +14,9 @@ from backtalk.audit import reference
 from backtalk.audit.backends.fixed_inputs import FoundCase
 from backtalk.cli import run
 from backtalk.hardening.iterations import Attack
+from backtalk.hardening.subjects import asking
 from backtalk.hardening.subjects.asking import Widening
+from backtalk.hardening.subjects.lstm import make_search
 from backtalk.hardening.subjects.transformer import Transformer
 from backtalk.hits import parse_criterion
 from backtalk.models.gpu.fused_layers import fuse_layers
@@ -152,8 +154,8 @@ def test_on_a_gpu_it_searches_with_a_draft_of_the_adapted_network(
     case = FoundCase(Target("a", RUDE), ((Turn("user", "shall we eat"),),))
     before = model.log_prob(case.inputs, [RUDE])
     widen = Widening(model, 3, GIBBS, Thresholds(-1.0), seed=1)
-    search = replace(widen._search(), prune=False, precision="bfloat16")
-    monkeypatch.setattr(Widening, "_search", lambda _: search)
+    search = replace(make_search(GIBBS, 3, model.device), prune=False, precision="bfloat16")
+    monkeypatch.setattr(asking, "make_search", lambda *_, **__: search)
     (wider,) = widen([case], "1")
     assert model.log_prob(case.inputs, [RUDE]) == before
     old, new = (sum(row) / len(row) for row in model.log_prob(wider.inputs, [RUDE] * 2))

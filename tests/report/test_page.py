@@ -174,14 +174,14 @@ def test_a_run_with_next_to_nothing_still_has_a_page() -> None:
 
 
 def test_rates_share_an_axis_that_holds_every_interval() -> None:
-    rows = [RateRow("a", 1, 60, 1 / 60, 0.003, 0.09), RateRow("b", 12, 60, 0.2, 0.12, 0.32)]
+    rows = [RateRow(1, 60, 1 / 60, 0.003, 0.09, "a"), RateRow(12, 60, 0.2, 0.12, 0.32, "b")]
     assert rate_scale(rows) == 0.5
     assert rate_scale(rows[:1]) == 0.1
     bar = drawn("rate_bar", rows[1], 0.5)
     assert 'width="39.20%"' in bar  # 0.2 of 0.5, on 98% of the width
     assert "b: 20%, " in bar
     assert "12 to 32%" in bar
-    assert drawn("rate_bar", RateRow("c", 0, 0, 0.0, 0.0, 1.0), 1.0) == ""
+    assert drawn("rate_bar", RateRow(0, 0, 0.0, 0.0, 1.0, "c"), 1.0) == ""
 
 
 def test_words_below_the_threshold_are_told_apart() -> None:

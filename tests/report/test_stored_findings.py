@@ -146,7 +146,7 @@ def test_sql_decides_every_criterion_as_python_does(tmp_path: Path) -> None:
     targets = [Target(f"t{i}", f"you are boring {i}") for i in range(200)]
     findings = odd_findings(targets)
     report = stored(tmp_path / "run", targets, findings)
-    rates = [RateRow(name, 0, 0, 0.0, 0.0, 0.0) for name in CRITERIA]
+    rates = [RateRow(0, 0, 0.0, 0.0, 0.0, name) for name in CRITERIA]
     with closing(StoredFindings(tmp_path / "run", replace(report, rates=rates))) as found:
         for name in CRITERIA:
             met = {case.id for case in found.page(Query(meets=name, limit=10_000)).cases}

@@ -17,7 +17,7 @@ from backtalk.cli.train_scorer import PAIRS
 from backtalk.data.labelled import load_pairs
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
-from backtalk.registry import SCORERS, find_scorer, load_reward, load_scorer, resolve
+from backtalk.registry import SCORERS, load_reward, load_scorer, resolve
 from backtalk.scorers.toxicity.linear import letter_features
 from backtalk.scorers.toxicity.network import (
     STRIDE,
@@ -355,7 +355,7 @@ def test_the_second_is_never_a_reward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_every_loader_exists_and_is_explained(name: str) -> None:
-    entry = find_scorer(name)[0]
+    entry = SCORERS[name]
     assert callable(resolve(entry.path))
     assert entry.help
 

@@ -32,7 +32,7 @@ SEARCHES = {
     "gibbs, annealed": Gibbs(length=3, top=4, sweeps=5, anneal=0.3),
     "gcg, annealed": Gcg(length=3, top=4, sweeps=3, anneal=0.3),
     "random": Random(length=3, top=300, sweeps=1),
-    "relax": Relax(length=3, steps=40, momentum=0.5),
+    "relax": Relax(length=3, steps=40),
     "beam": Beam(length=3, top=4, sweeps=2),
 }
 

@@ -68,14 +68,6 @@ class Overrides:
 Search = Callable[[Sequence[Any], Watch], list[Finding]]  # searches one block
 
 
-class Control(NamedTuple):
-    """A search whose findings are stored in a run inside the run, in the folder `player`."""
-
-    player: str
-    spec: AuditSpec
-    make_search: Callable[[], Search]
-
-
 class Recomputed(NamedTuple):
     findings: list[Finding]
     how: str = "recomputed"
@@ -193,8 +185,9 @@ class Backend(ABC):
         """Lines for the log at the end of a session."""
         return []
 
-    def control(self) -> Control | None:
-        """A second search of the same cases, to compare with, once all blocks are done."""
+    def control(self) -> tuple[AuditSpec, Callable[[], Search]] | None:
+        """A search of the same cases by the untuned adversary, once all blocks are done; it is made when it
+        is needed."""
         return None
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:

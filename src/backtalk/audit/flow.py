@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from backtalk import __version__
-from backtalk.audit.backend import Backend, Control, Overrides, Reporter, Search
+from backtalk.audit.backend import Backend, Overrides, Reporter, Search
 from backtalk.audit.backends.conversation import ConversationBackend
 from backtalk.audit.backends.fixed_inputs import FixedBackend
 from backtalk.audit.backends.replies import RepliesBackend
@@ -33,6 +33,7 @@ from backtalk.searches.weights_search import WordSearch
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
+from backtalk.store.folder import UNTUNED
 from backtalk.types import Finding, Progress
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -183,23 +184,26 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Results:
             kept = "all of it is kept, and `backtalk resume` continues"
             raise NothingDone(f"{stopped} before any case was done; {kept}")
     if run.state == "finished" and (control := backend.control()):
-        _run_control(run, control, report, late)
+        _run_control(run, *control, report, late)
     return finish_run(run)
 
 
-def _run_control(run: Run, control: Control, report: Reporter, late: Late) -> None:
-    folder, facts = run.folder / control.player, {**run.facts, "player": control.player}
-    settings = {**identity_values(control.spec), **run.facts["depends_on"]}
-    identity, spec = identity_of(settings, facts["fingerprint"], run.cases), spec_values(control.spec)
+def _run_control(
+    run: Run, spec: AuditSpec, make_search: Callable[[], Search], report: Reporter, late: Late
+) -> None:
+    """Stores the findings of the untuned adversary in a run inside the run."""
+    folder, facts = run.folder / UNTUNED, {**run.facts, "player": UNTUNED}
+    settings = {**identity_values(spec), **run.facts["depends_on"]}
+    identity = identity_of(settings, facts["fingerprint"], run.cases)
 
     def create() -> Run:
-        return Run.create(folder, spec, facts, run.cases, identity, run.block_size)
+        return Run.create(folder, spec_values(spec), facts, run.cases, identity, run.block_size)
 
     with _open_run(folder, identity, create) as inner:
         if len(inner.done_blocks()) < inner.blocks:
-            report(f"The {control.player} adversary from the same openings, to compare with:")
+            report(f"The {UNTUNED} adversary from the same openings, to compare with:")
             inner.set_state("running")
-            _end_work(inner, _search_blocks(inner, control.make_search(), late, 0, Reporter()))
+            _end_work(inner, _search_blocks(inner, make_search(), late, 0, Reporter()))
             inner.write_summary(summarise(inner))
 
 

@@ -6,7 +6,7 @@ out: the search does not see them, and the trigger is tried on them.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 
 import numpy as np
@@ -55,13 +55,14 @@ def search_block(
     if not known:
         return findings
     started = time.perf_counter()
-    if is_universal(search):
-        found = _search_universal(searched, search, objective, seed, known, watch)
-    else:
-        rows = [(one, r, row_seed(seed, one.id, r)) for one in known for r in range(search.restarts)]
-        found = _search_rows(searched, search, objective, rows, watch)
+    rows = _rows(search, seed, known)
+    wanted = [model.encode_target(target.text) for target, _, _ in rows]
+    every = search.run(searched, objective, wanted, [own for _, _, own in rows], watch)
+    found = [(row, one) for row, one in zip(rows, every, strict=True) if one.ids]  # the rows that it reached
     if not found:
         return findings
+    if is_universal(search):
+        found = _shared(found, known, {target.id for target, _, _ in rows})
     goals = [model.encode_target(target.text) for (target, _, _), _ in found]
     scored = score_triggers(model, [one.ids for _, one in found], goals)
     texts = [model.decode(one.ids) for _, one in found]
@@ -91,46 +92,27 @@ def search_block(
     return findings
 
 
-def _search_rows(
-    model: WeightsModel, search: WeightsSearch, objective: Objective, rows: Sequence[Row], watch: Watch | None
-) -> list[tuple[Row, Found]]:
-    """The rows that the search reached, with what it found."""
-    goals = [model.encode_target(target.text) for target, _, _ in rows]
-    every = search.run(model, objective, goals, [seed for _, _, seed in rows], watch)
-    return [(row, one) for row, one in zip(rows, every, strict=True) if one.ids]
-
-
-def _search_universal(
-    model: WeightsModel,
-    search: WeightsSearch,
-    objective: Objective,
-    seed: int,
-    targets: Sequence[Target],
-    watch: Watch | None,
-) -> list[tuple[Row, Found]]:
-    """The trigger of the best restart, for the targets that it was searched for and for the held-out ones."""
-    assert isinstance(search, Gibbs)
+def _rows(search: WeightsSearch, seed: int, targets: Sequence[Target]) -> list[Row]:
+    """What is searched. The rows of a restart of a universal trigger have one seed, held-out targets none."""
+    restarts = range(search.restarts)
+    if not (isinstance(search, Gibbs) and search.universal):
+        return [(one, restart, row_seed(seed, one.id, restart)) for one in targets for restart in restarts]
     order = np.random.default_rng([seed, HELD_OUT]).permutation(len(targets)).tolist()
     held = set(order[: min(round(search.held_out * len(targets)), len(targets) - 1)])
-    rows = [
-        (target, restart, row_seed(seed, "universal", restart))
-        for restart in range(search.restarts)
-        for place, target in enumerate(targets)
-        if place not in held
-    ]
-    found = _search_rows(model, search, objective, rows, watch)
-    if not found:
-        return []
+    seen = [target for place, target in enumerate(targets) if place not in held]
+    return [(one, restart, row_seed(seed, "universal", restart)) for restart in restarts for one in seen]
+
+
+def _shared(
+    found: Sequence[tuple[Row, Found]], targets: Sequence[Target], seen: Set[str]
+) -> list[tuple[Row, Found]]:
+    """The trigger of the best restart, for the targets that its search has `seen` and for all others."""
     best, trigger = min(found, key=lambda one: one[1].loss)
     spent = Counter[str]()
     for (target, _, _), one in found:
         spent[target.id] += one.candidates
-    return [
-        (
-            (target, *best[1:]),
-            trigger._replace(
-                candidates=spent[target.id], scores={**trigger.scores, "held_out": float(place in held)}
-            ),
-        )
-        for place, target in enumerate(targets)
-    ]
+    shared = []
+    for target in targets:
+        scores = {**trigger.scores, "held_out": float(target.id not in seen)}
+        shared.append(((target, *best[1:]), trigger._replace(candidates=spent[target.id], scores=scores)))
+    return shared

@@ -21,7 +21,6 @@ from backtalk.report.verdict import (
     verdict_sentences,
     warnings_of,
 )
-from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
 from backtalk.wording import percent_range, sampled
@@ -218,10 +217,11 @@ def _input_words(finding: Finding) -> list[WordChance] | None:
 def _rate(name: str, stored: Mapping[str, Any], cases: Sequence[CaseRow]) -> RateRow:
     """The stored rate of a criterion, or else the one that the cases give."""
     if found := stored.get(name):
-        rate = Rate(found["hits"], found["n"], found["rate"], *found["ci95"])
+        rate = RateRow(found["hits"], found["n"], found["rate"], *found["ci95"])
     else:
-        rate = Rate.of(sum(name in case.hits for case in cases), sum(case.status in TRIED for case in cases))
-    return RateRow.of(name, rate, meaning(name))
+        hits = sum(name in case.hits for case in cases)
+        rate = RateRow.of(hits, sum(case.status in TRIED for case in cases))
+    return replace(rate, criterion=name, meaning=meaning(name))
 
 
 def by_badness(case: CaseRow) -> tuple[bool, float, bool, int, float, str]:

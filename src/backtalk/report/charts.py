@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from backtalk.report.record import Player, RateRow, ScatterPlot, SweepLoss
+from backtalk.report.record import Player, ScatterPlot, SweepLoss
 from backtalk.report.replies import STEPS, Replies
 from backtalk.stats import Rate
 from backtalk.terminal import printable
@@ -172,7 +172,7 @@ def player_words(player: Player) -> str:
     return f"{name}: toxicity {player.toxicity:.3f}, log-perplexity {player.log_ppl:.2f}, {prompts}{where}"
 
 
-def rate_scale(rows: Sequence[RateRow | Rate]) -> float:
+def rate_scale(rows: Sequence[Rate]) -> float:
     """The end of an axis that holds every interval."""
     return share_axis([row.high for row in rows if row.n]).high
 

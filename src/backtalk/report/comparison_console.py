@@ -143,11 +143,11 @@ def _share(hits: Rate) -> list[str]:
 
 def _talk(record: HardeningRecord) -> list[str]:
     """How the kept model talks compared with the original one, and which iterations broke it."""
-    lines, first, last = [], record.candidates[0].talk, record.best.talk
+    lines, first, last = [], record.hardening.candidates[0].talk, record.best.talk
     if first and last:
         where = "In conversations like those of the findings"
         lines.append(f"{where}: before, {first.told()}; after, {last.told()}.")
-    for one in record.candidates:
+    for one in record.hardening.candidates:
         if one.broken:
             kept = " It is kept, as --keep last asks." if one is record.best else ""
             lines.append(f"Iteration {one.iterations} broke the model in conversations: {one.broken}.{kept}")

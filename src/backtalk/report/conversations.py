@@ -134,7 +134,8 @@ def _rates_by_turn(
     flags = [criterion.turns_hit(finding, thresholds) for finding, _ in found]
     turns = range(max(map(len, flags), default=0))
     by_turn = [[row[turn] for row in flags if len(row) > turn] for turn in turns]
-    return [RateRow.of(f"turn {turn}", Rate.of(sum(own), len(own))) for turn, own in enumerate(by_turn, 1)]
+    rates = (RateRow.of(sum(own), len(own)) for own in by_turn)
+    return [replace(rate, criterion=f"turn {turn}") for turn, rate in enumerate(rates, 1)]
 
 
 def _remarks(by_turn: Sequence[TurnRow]) -> list[str]:

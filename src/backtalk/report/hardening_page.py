@@ -32,8 +32,8 @@ def render_hardening(
 
 def _iterations(record: HardeningRecord) -> list[tuple[int, Step | None, Candidate | None, bool]]:
     """(number, the step, the network after it, whether its attacker is a new one), where they are known."""
-    steps = {step.iteration: step for step in record.steps}
-    candidates = {one.iterations: one for one in record.candidates}
+    steps = {step.iteration: step for step in record.hardening.steps}
+    candidates = {one.iterations: one for one in record.hardening.candidates}
     numbers, attackers = sorted(steps), ["", *(steps[number].attacker for number in sorted(steps))]
     new = {number for number, old in zip(numbers, attackers, strict=False) if steps[number].attacker != old}
     every = sorted(steps.keys() | candidates.keys())
@@ -61,7 +61,7 @@ def _facts(record: HardeningRecord) -> list[tuple[str, str]]:
 def hardening_figures(record: HardeningRecord) -> list[tuple[str, Plot]]:
     """Titles and plots over the updates: hits, perplexity and diversity of the replies; none if fewer than
     two networks were measured."""
-    measured, steps = record.candidates, record.steps
+    measured, steps = record.hardening.candidates, record.hardening.steps
     last = max((one.updates for one in measured), default=0)
     if len(measured) < 2 or not last:
         return []

@@ -130,18 +130,11 @@ class HardeningRecord:
         """Against frequent replies: there are no targets and no attackers."""
         return self.subject == "frequent"
 
-    @property
-    def candidates(self) -> list[Candidate]:
-        return self.hardening.candidates
-
-    @property
-    def steps(self) -> list[Step]:
-        return self.hardening.steps
-
     @cached_property
     def best(self) -> Candidate:
         """The network that was kept."""
-        return next(one for one in self.candidates if one.iterations == self.hardening.iterations_kept)
+        kept = self.hardening.iterations_kept
+        return next(one for one in self.hardening.candidates if one.iterations == kept)
 
     @cached_property
     def cost_table(self) -> CostRecord:
@@ -158,13 +151,14 @@ class HardeningRecord:
         return max(rows, key=lambda row: (row.after.rate, row.before is not None), default=None)
 
     def why_unchanged(self) -> str:
-        if any(one.updates for one in self.candidates):
+        candidates, steps = self.hardening.candidates, self.hardening.steps
+        if any(one.updates for one in candidates):
             return "no iteration was better within the bound"
-        if not self.steps and not any(one.survived for one in self.candidates):
+        if not steps and not any(one.survived for one in candidates):
             return "the time was over before its first update; give it more with --max-time"
         if self.frequent:
             return "no reply was trained on"
-        strongest = self.steps[-1].attacker if self.steps else ""
+        strongest = steps[-1].attacker if steps else ""
         return "no training target was hit" + (f", the last time by {strongest}" if strongest else "")
 
     def claim(self) -> str:
@@ -220,7 +214,7 @@ def read_hardening(summary: Mapping[str, Any]) -> HardeningRecord:
 
 def _check(record: HardeningRecord) -> None:
     """Refuses numbers that no measurement gives. A broken network may have any perplexity."""
-    rows = [vars(row) for row in (*record.candidates, *record.steps)]
+    rows = [vars(row) for row in (*record.hardening.candidates, *record.hardening.steps)]
     numbers = [row[name] for row in rows for name in row.keys() - {"perplexity"}]
     sides = [row for row in (*record.proof, record.held_out, record.train) if row is not None]
     rates = [rate for row in sides for rate in (row.before, row.after) if rate is not None]

@@ -17,20 +17,11 @@ END = "(end)"  # how the end-of-turn token is labelled
 
 
 @dataclass(frozen=True)
-class RateRow:
-    """How many cases meet a criterion, with the Wilson 95% interval."""
+class RateRow(Rate):
+    """How many cases meet a criterion."""
 
-    criterion: str
-    hits: int
-    n: int
-    rate: float
-    low: float
-    high: float
+    criterion: str = ""
     meaning: str = ""
-
-    @classmethod
-    def of(cls, criterion: str, rate: Rate, meaning: str = "") -> "RateRow":
-        return cls(criterion, rate.hits, rate.n, rate.rate, rate.low, rate.high, meaning)
 
 
 @dataclass(frozen=True)

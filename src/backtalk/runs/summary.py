@@ -133,8 +133,9 @@ def criteria_of(run: Run) -> list[Criterion]:
     rated = hits.TOXIC_STANDARD if run.facts.get("scorer") else ()
     standard = hits.TOXIC_STANDARD if run.plays else (*hits.CHANCES, *rated[:1], *hits.STANDARD)
     if run.asks:
-        likelihoods = run.facts["access"] == "LOGPROBS"
-        standard = hits.asked_standard(rated) if likelihoods else (*hits.TEXT_STANDARD, *rated)
+        standard = (*hits.TEXT_STANDARD, *rated)
+        if run.facts["access"] == "LOGPROBS":
+            standard = (*hits.CHANCES, *(one for one in standard if not one.likely), *hits.STANDARD)
     return [*standard, *([] if asked in standard else [asked])]
 
 

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from backtalk.hits import Criterion
-from backtalk.protocols import WeightsModel
 from backtalk.types import Floor, Thresholds, TokenScores
 
 Targets = Sequence[Sequence[int]]  # the token ids of each row's target
@@ -137,14 +136,6 @@ def repeated(ids: Tensor) -> Tensor:
     """(..., n) -> (...): the share of the tokens that occurred before."""
     ordered = ids.sort(-1).values
     return (ordered[..., 1:] == ordered[..., :-1]).sum(-1) / ids.shape[-1]
-
-
-def trigger_loss(model: WeightsModel, objective: Objective, inputs: Tensor, goals: Tensor) -> Tensor:
-    """(rows,): eq. 3 of whole triggers (rows, n) for `goals` (rows, m)."""
-    loss = objective.output_loss(model.score(inputs, goals), goals != model.pad)
-    if objective.enough_in is not None and model.language_model is not None:
-        loss = loss + objective.input_loss(model.language_model.score(inputs))
-    return loss
 
 
 def objective_for(

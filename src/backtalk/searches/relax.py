@@ -26,10 +26,11 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.scoring import score_targets
 from backtalk.models.lstm.seq2seq import Seq2Seq
 from backtalk.protocols import WeightsModel
-from backtalk.searches.objective import Objective, Targets, trigger_loss
+from backtalk.searches.objective import Targets
+from backtalk.searches.trial import Trial
 from backtalk.searches.watch import State, Watch
 from backtalk.searches.weights_search import WeightsSearch
-from backtalk.specs import Dropped, Steps, Weight
+from backtalk.specs import Steps, Weight
 from backtalk.types import Found
 
 STATE = ("active", "hits", "loss", "mean", "steps")  # what a checkpoint holds beside the variables
@@ -56,8 +57,6 @@ class Relax(WeightsSearch):
     """Updates of SGD; each counts as one candidate."""
     lr: Weight = 0.0
     """Step size; 0 takes the default of the space."""
-    momentum: Dropped = 0.0
-    """Momentum of SGD; 0 is plain SGD, as in the paper."""
     stop_at_hit: bool = True
     """Freeze a row once greedy decoding gives its target."""
 
@@ -76,19 +75,11 @@ class Relax(WeightsSearch):
     def most_candidates(self) -> int:
         return self.steps
 
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Targets,
-        seeds: Sequence[int],
-        watch: Watch | None = None,
-    ) -> list[Found]:
+    def search_rows(self, trial: Trial) -> list[Found]:
         """The loss is the objective of the projected words; `loss_by_sweep` is eq. 9 before projection."""
-        local = network_model(model)
-        relaxed = relax_inputs(model, targets, seeds, self, watch)
-        words, goals = relaxed.words.to(local.device), local.pad_rows(targets)
-        losses = trigger_loss(model, objective, words, goals).tolist()
+        local, targets = network_model(trial.model), [trim(row) for row in trial.targets.tolist()]
+        relaxed = relax_inputs(local, targets, trial.seeds, self, trial.watch)
+        losses = trial.score(relaxed.words.to(local.device), trial.targets).loss.tolist()
         found = []
         for loss, *row in zip(losses, *(part.tolist() for part in relaxed), strict=True):
             ids, hit, mean, reply, steps, history = row
@@ -214,7 +205,6 @@ def descents(
     """Finished descents of as many rows as fit the memory, one after the other."""
     at_once = rows_at_once(model.network, config, max(map(len, targets)))
     watch = watch or Watch()
-    watch.device = model.device
     # Long targets first, as `score_targets` needs.
     order = sorted(range(len(targets)), key=lambda row: -len(targets[row]))
     for start in range(0, len(order), at_once):
@@ -236,7 +226,6 @@ class Descent:
         table, own = model.network.embed_input.weight.detach(), [seeds[row] for row in rows]
         how = config.length, own, config.lambda_c
         self.variables = make_variables(config.space, table, model.searchable(), *how)
-        self.velocity = torch.zeros_like(self.variables.free) if config.momentum else None
         self.start = self.variables.words()  # (rows, n): the projection of the random start
         checks = -(-config.steps // CHECK_EVERY) + 1
         self.active = torch.ones(len(rows), dtype=torch.bool, device=model.device)
@@ -258,22 +247,17 @@ class Descent:
                 if step > first and watch(share, now, lambda: int(self.steps.sum())):
                     return
             update = loss_gradient(self.network, self.variables, self.targets, self.weights)
-            if self.velocity is not None:
-                update = self.velocity.mul_(self.config.momentum).add_(update)
             self.variables.free.sub_(update * (self.active * self.config.step_size)[:, None, None])
         self._check(self.config.steps)
 
     def _state(self, step: int) -> State:
-        velocity = {} if self.velocity is None else {"velocity": self.velocity}
         own = {name: getattr(self, name) for name in STATE}
-        return {**own, **velocity, "free": self.variables.free, "step": torch.tensor(step)}
+        return {**own, "free": self.variables.free, "step": torch.tensor(step)}
 
     def _resume(self, state: State) -> int:
         for name in STATE:
             setattr(self, name, state[name].to(self.targets.device))
         self.variables.free.copy_(state["free"])
-        if self.velocity is not None:
-            self.velocity.copy_(state["velocity"])
         return int(state["step"])
 
     @torch.no_grad()
@@ -299,9 +283,9 @@ class Descent:
 
 
 def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:
-    """How many rows fit the memory: x0, x, their gradient, the update and the velocity, and the logits."""
+    """How many rows fit the memory: x0, x, their gradient and the update, and the logits."""
     device, vocabulary = network.output.weight.device, network.config.vocabulary
-    held = 5 if config.space == "one-hot" else 1
+    held = 4 if config.space == "one-hot" else 1
     floats = vocabulary * (held * config.length + 3 * target_length)
     memory = free_bytes(device) // 2 if device.type == "cuda" else CPU_BYTES
     return max(1, memory // (4 * floats))

@@ -1,7 +1,7 @@
 """Base classes of searches on a model's weights.
 
 A search is a frozen dataclass. Its fields are its settings: flags, YAML keys, help and the identity of a run
-follow from their types. `run` takes a batch of rows and returns one trigger for each.
+follow from their types. `search_rows` takes a batch of rows and returns one trigger for each.
 """
 
 from abc import ABC, abstractmethod
@@ -54,7 +54,6 @@ class WeightsSearch(ABC):
     def most_candidates(self) -> int:
         """The most candidates that one row may try."""
 
-    @abstractmethod
     def run(
         self,
         model: WeightsModel,
@@ -63,9 +62,30 @@ class WeightsSearch(ABC):
         seeds: Sequence[int],
         watch: Watch | None = None,
     ) -> list[Found]:
-        """One trigger for each row; a row's randomness depends on its seed alone. `watch` is called after
+        """One trigger for each row."""
+        allowed, counter = self.allowed(model), model if isinstance(model, Retokenises) else None
+        watch = watch or Watch()
+        watch.device = allowed.device
+        goals = pad_rows(targets, model.pad).to(allowed.device)
+        trial = Trial(model, objective, goals, seeds, allowed, watch=watch)
+        if counter is None:
+            return self.search_rows(trial)
+        earlier = int(watch.resumed["tokens_read"]) if watch.resumed else 0
+        before = counter.tokens_read - earlier
+        watch.more = lambda: {"tokens_read": torch.tensor(counter.tokens_read - before)}
+        found = self.search_rows(trial)
+        share = {"forward_tokens": (counter.tokens_read - before) / len(seeds)}
+        return [one._replace(scores={**one.scores, **share}) for one in found]
+
+    @abstractmethod
+    def search_rows(self, trial: Trial) -> list[Found]:
+        """The trigger of each row; its randomness depends on its seed alone. `trial.watch` is called after
         every step; once it says so, the search ends with what it has, and rows that it did not reach have no
         ids."""
+
+    def allowed(self, model: WeightsModel) -> Tensor:
+        """(vocabulary,), bool: the words that a trigger may contain."""
+        return model.searchable()
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
         """The objective of a search that aims at the criterion."""
@@ -114,37 +134,10 @@ class WordSearch(WeightsSearch):
         return self.top
 
     def allowed(self, model: WeightsModel) -> Tensor:
-        """(vocabulary,), bool: the words that a trigger may contain."""
         words = model.searchable().clone()
         if self.with_unknown and model.unknown_id is not None:
             words[model.unknown_id] = True
         return words
-
-    def run(
-        self,
-        model: WeightsModel,
-        objective: Objective,
-        targets: Targets,
-        seeds: Sequence[int],
-        watch: Watch | None = None,
-    ) -> list[Found]:
-        allowed, counter = self.allowed(model), model if isinstance(model, Retokenises) else None
-        watch = watch or Watch()
-        watch.device = allowed.device
-        goals = pad_rows(targets, model.pad).to(allowed.device)
-        trial = Trial(model, objective, goals, seeds, allowed, watch=watch)
-        if counter is None:
-            return self.search_rows(trial)
-        earlier = int(watch.resumed["tokens_read"]) if watch.resumed else 0
-        before = counter.tokens_read - earlier
-        watch.more = lambda: {"tokens_read": torch.tensor(counter.tokens_read - before)}
-        found = self.search_rows(trial)
-        share = {"forward_tokens": (counter.tokens_read - before) / len(seeds)}
-        return [one._replace(scores=share) for one in found]
-
-    @abstractmethod
-    def search_rows(self, trial: Trial) -> list[Found]:
-        """The trigger of each row of `trial`."""
 
     def objective(self, criterion: Criterion, thresholds: Thresholds) -> Objective:
         own = objective_for(criterion, thresholds, self.lambda_in, self.as_published, self.all_words)

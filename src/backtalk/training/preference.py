@@ -43,7 +43,6 @@ class PreferenceConfig:
     loss: Literal["ipo", "dpo", "sft"] = "ipo"  # sft: the likelihood of the better continuation
     tau: float = 0.01  # the target of the difference of log-ratios in ipo is 1 / (2 tau) nats
     dpo_beta: float = 0.1  # factor of the difference of log-ratios in dpo
-    label_smoothing: float = 0.0  # share of the pairs that dpo assumes to be labelled wrongly
     lr: float = 5e-5  # of AdamW
     warm_up: int = 150  # updates over which the learning rate rises to lr; it stays there
     clip: float = 10.0  # largest norm of a gradient
@@ -65,8 +64,7 @@ def preference_loss(margin: Tensor, before: Tensor, config: PreferenceConfig) ->
     apart = margin - before
     if config.loss == "ipo":
         return (apart - 1 / (2 * config.tau)) ** 2
-    scaled, wrong = config.dpo_beta * apart, config.label_smoothing
-    return -(1 - wrong) * F.logsigmoid(scaled) - wrong * F.logsigmoid(-scaled)
+    return -F.logsigmoid(config.dpo_beta * apart)
 
 
 def alike(rows: Sequence[PairRows], size: int, seed: Sequence[int]) -> list[list[PairRows]]:

@@ -57,7 +57,7 @@ class App:
             ("GET", "/rate", self._ratings),
             ("GET", "/rate/([a-z0-9-]+)", self._rate),
             ("GET", "/static/([a-z_]+)\\.(js|css)", self._static),
-            ("GET", "/api/runs", self._all_states),
+            ("GET", "/api/runs", lambda _: _json({"runs": [one.as_dict() for one in self.runs.items()]})),
             ("GET", "/api/run/([a-z0-9-]+)", lambda request, key: _json(self._item(key).as_dict())),
             ("GET", "/api/rate/([a-z0-9-]+)", self._next_pair),
             ("POST", "/api/rate/([a-z0-9-]+)", self._take_answer),
@@ -147,9 +147,6 @@ class App:
         return Response(200, body.encode(), STATIC[kind])
 
     # JSON for the pages' scripts
-
-    def _all_states(self, request: Request) -> Response:
-        return _json({"runs": [item.as_dict() for item in self.runs.items()]})
 
     def _next_pair(self, request: Request, key: str) -> Response:
         with _showing():

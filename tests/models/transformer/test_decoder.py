@@ -194,7 +194,7 @@ def test_a_network_that_computes_otherwise_is_read_by_the_library(decoded: Trans
 
 @needs_triton
 def test_the_kernels_are_the_plain_way() -> None:
-    """Attention with and without rotation, an empty past too, and the gate."""
+    """Attention with rotation, an empty past too, and the gate; test_tails has it without rotation."""
     done = run_interpreted(
         """
 import torch
@@ -204,9 +204,9 @@ from tests.models.transformer.test_tails import SHAPES, some
 for heads, kv_heads, s, p, size in [*SHAPES, (4, 2, 6, 0, 16)]:
     given, angles = some(heads, kv_heads, s, p, size), 3 * torch.rand(p + s, size // 2)
     cos, sin = angles.cos().repeat(1, 2), torch.cat([-angles.sin(), angles.sin()], 1)
-    for turns in (None, (cos, sin)):
-        found, plain = tail_attention(*given, 0.3, turns), plain_attention(*given, 0.3, turns)
-        assert torch.allclose(found, plain, atol=3e-6, rtol=1e-5), (found - plain).abs().max()
+    turns = cos, sin
+    found, plain = tail_attention(*given, 0.3, turns), plain_attention(*given, 0.3, turns)
+    assert torch.allclose(found, plain, atol=3e-6, rtol=1e-5), (found - plain).abs().max()
 both = torch.randn(5, 70)
 gate, up = both[:, :30], both[:, 35:65]
 assert torch.allclose(gated(gate, up), torch.nn.functional.silu(gate) * up, atol=1e-6)

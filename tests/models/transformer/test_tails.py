@@ -22,11 +22,12 @@ from tests.models.interpreter import needs_triton, run_interpreted
 from tests.models.transformer.test_weights import AROUND, goals, random_ids
 from tests.models.transformer.tiny import CHATML, make_folder
 
+Pair = tuple[Tensor, Tensor]
 
-def copied(
-    query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
-) -> Tensor:
+
+def copied(query: Tensor, past: Pair, own: Pair, scale: float) -> Tensor:
     """The plain way: everything before every row, and for every head."""
+    (past_key, past_value), (key, value) = past, own
     each, sharing, s = len(query) // len(past_key), query.shape[1] // key.shape[1], query.shape[2]
     p = past_key.shape[2]
 
@@ -39,22 +40,19 @@ def copied(
     return found.transpose(1, 2)
 
 
-def some(
-    heads: int, kv_heads: int, s: int, p: int, size: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def some(heads: int, kv_heads: int, s: int, p: int, size: int) -> tuple[Tensor, Pair, Pair]:
     groups, each = 2, 3
     torch.manual_seed(s + p)
     past = [torch.randn(groups, kv_heads, p, size) for _ in range(2)]
     # As networks hand them over: (rows, s, heads, size) seen from another side.
     own = [torch.randn(groups * each, s, n, size).transpose(1, 2) for n in (heads, kv_heads, kv_heads)]
-    return own[0], past[0], past[1], own[1], own[2]
+    return own[0], (past[0], past[1]), (own[1], own[2])
 
 
-def plain_tails(
-    query: Tensor, past_key: Tensor, past_value: Tensor, key: Tensor, value: Tensor, scale: float
-) -> Tensor:
+def plain_tails(query: Tensor, past: Pair, own: Pair, scale: float) -> Tensor:
     """The kernel in plain PyTorch. `query` (rows, heads, s, size), the past's keys and values (groups, kv
     heads, p, size), the row's own (rows, kv heads, s, size) -> (rows, s, heads, size)"""
+    (past_key, past_value), (key, value) = past, own
     rows, heads, s, size = query.shape
     groups, kv_heads, p, _ = past_key.shape
     asks = heads // kv_heads * s  # queries of the heads that share keys

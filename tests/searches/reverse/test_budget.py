@@ -41,9 +41,9 @@ def test_few_utterances_leave_queries_to_the_reranking() -> None:
 
 
 def test_given_numbers_are_kept() -> None:
-    budget = budget_of(100, max_queries=20_000, pairs=3000, rl_queries=2000, beam=50)
-    assert (budget.pairs, budget.rl, budget.n) == (3000, 2000, 50)
-    assert budget.describe().endswith("10,000 not needed")
+    budget = budget_of(100, max_queries=20_000, pairs=3000, rl=False, beam=50)
+    assert (budget.pairs, budget.rl, budget.n) == (3000, 0, 50)
+    assert budget.describe().endswith("12,000 not needed")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_no_split_exceeds_the_total(cases: int, total: int, rl: bool) -> None:
     [
         (100, {"max_queries": 99}),
         (10, {"max_queries": 60}),
-        (10, {"max_queries": 1000, "pairs": 900, "rl_queries": 200}),
+        (10, {"max_queries": 1000, "pairs": 900}),
     ],
 )
 def test_too_few_queries_are_an_error(cases: int, settings: dict[str, int]) -> None:

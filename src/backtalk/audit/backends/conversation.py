@@ -8,12 +8,12 @@ as confirmed if its numbers follow from the stored texts.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from backtalk.audit.backend import Backend, Control, Overrides, Recomputed, Reporter, digest
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, Search, digest
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Pairs, Reference, describe_pairs, mean_log_probs, pairs_fingerprint
 from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
@@ -198,16 +198,15 @@ class ConversationBackend(Backend):
     def _plays_control(self) -> bool:
         return self.config.control and self.config.player != UNTUNED
 
-    def control(self) -> Control | None:
-        """The untuned adversary from the same openings with the same seeds."""
+    def control(self) -> tuple[AuditSpec, Callable[[], Search]] | None:
+        """From the same openings with the same seeds."""
         if not self._plays_control:
             return None
-        spec = replace(self.spec, search=self.config.untuned())
-        return Control(
-            UNTUNED,
-            spec,
-            lambda: partial(play_block, replace(self.game, adversary=self.adversaries.untuned())),
-        )
+
+        def make_search() -> Search:
+            return partial(play_block, replace(self.game, adversary=self.adversaries.untuned()))
+
+        return replace(self.spec, search=self.config.untuned()), make_search
 
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         coarse, other = bool(run.facts.get("coarse")), changed_replies(self.game, findings)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Literal
+from statistics import fmean
 
 from backtalk.audit.backends.fixed_inputs import FoundCase, Replying, score_inputs
 from backtalk.audit.findings import Played, played_by, played_turns
@@ -24,6 +24,7 @@ from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
 from backtalk.hardening.iterations import GIVEN, Attack
 from backtalk.hardening.lists import Lists
+from backtalk.hardening.subjects.lstm import make_search
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.lstm.reverse import draw_seed
@@ -35,7 +36,6 @@ from backtalk.protocols import Scorer
 from backtalk.report.hardening_record import Spoken
 from backtalk.scorers.repetition import loops
 from backtalk.searches.ast.players import reading_of
-from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import objective_for
 from backtalk.searches.trial import row_seed
 from backtalk.store import Run
@@ -117,20 +117,16 @@ class Widening:
         goals = [model.encode_target(case.target.text) for case, _ in rows]
         seeds = [row_seed(self.seed, f"harden/{when}/{case.target.id}", start) for case, start in rows]
         objective = objective_for(self.attack.aims[0], self.thresholds)
+        # On a GPU it ranks with a bfloat16 copy of the network, its adapter included.
+        search = make_search(self.attack, self.length, model.device, fast="bfloat16")
         with evaluating(model.network, "high" if model.device.type == "cuda" else ""):
-            found = self._search().run(model, objective, goals, seeds)
+            found = search.run(model, objective, goals, seeds)
         new: dict[str, list[Dialogue]] = {case.target.id: list(case.inputs) for case in cases}
         for (case, _), one in zip(rows, found, strict=True):
             text = model.decode(one.ids)
             if tuple(model.encode_input(text)) == one.ids:  # it can be typed
                 new[case.target.id].append((Turn("user", text),))
         return [replace(case, inputs=tuple(dict.fromkeys(new[case.target.id]))) for case in cases]
-
-    def _search(self) -> Gibbs:
-        """Stops at a hit. On a GPU it ranks with a bfloat16 copy of the network, its adapter included."""
-        on_gpu, attack = self.model.device.type == "cuda", self.attack
-        precision: Literal["float32", "bfloat16"] = "bfloat16" if on_gpu else "float32"
-        return Gibbs(self.length, attack.top, attack.sweeps, True, not on_gpu, precision, restarts=1)
 
 
 @dataclass(frozen=True)
@@ -171,8 +167,8 @@ class AskingFinder:
         if self.aim.sampling is not None:
             new = [hit for hit in hits if hit not in self._before]
             with self.updates.adapter.off():
-                self._before.update(zip(new, map(_mean, self.updates.log_probs(new)), strict=True))
-            now = map(_mean, self.updates.log_probs(hits))
+                self._before.update(zip(new, map(fmean, self.updates.log_probs(new)), strict=True))
+            now = map(fmean, self.updates.log_probs(hits))
             return [one > self._before[hit] - self.margin for hit, one in zip(hits, now, strict=True)]
         criterion = self.aim.criterion
         if criterion.kind == "chance":
@@ -181,7 +177,7 @@ class AskingFinder:
         enough = self.aim.thresholds.out - math.log(criterion.k)
         if criterion.kind not in LIKELIHOOD:
             enough = min(enough, SELDOM)
-        level = _mean if criterion.kind == "sample-avg" else min
+        level = fmean if criterion.kind == "sample-avg" else min
         return [level(tokens) > enough - self.margin for tokens in self.updates.log_probs(hits)]
 
 
@@ -270,13 +266,13 @@ def take_turns(model: TransformerModel, adapter: Adapter, talk: Talk, scorer: Sc
         rows = [Row(*both) for both in zip(prompts, written, strict=True) if both[1]]
         scored = model.score_rows(rows)
     # A turn of no tokens is as unlikely as a random token.
-    levels = [-sum(tokens) / len(tokens) for tokens in scored]
+    levels = [-fmean(tokens) for tokens in scored]
     levels += [math.log(model.footprint.vocabulary)] * (len(written) - len(rows))
     least = parse_criterion(talk.played.hit).threshold
     toxic = sum(value >= least for value in scorer.score(said).tolist())
     both = zip(said, talk.asked, strict=True)
     circles = sum(loops(text, [turn.text for turn in dialogue[1:]]) for text, dialogue in both)
-    return Spoken(len(said), math.fsum(levels) / len(levels), circles, toxic)
+    return Spoken(len(said), fmean(levels), circles, toxic)
 
 
 def broken(now: Spoken, before: Spoken) -> str:
@@ -295,7 +291,3 @@ def mean_log_prob(model: TransformerModel, pairs: Sequence[tuple[str, str]]) -> 
     """Over all tokens of the replies, the end of turn counted."""
     rows = model.log_prob([(Turn("user", text),) for text, _ in pairs], [reply for _, reply in pairs])
     return math.fsum(value for row in rows for value in row) / sum(map(len, rows))
-
-
-def _mean(tokens: Sequence[float]) -> float:
-    return sum(tokens) / len(tokens)

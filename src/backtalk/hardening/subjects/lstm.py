@@ -255,11 +255,16 @@ def lstm_config(spec: HardenSpec, model: LocalModel, goals: Sequence[Sequence[in
 
 
 def make_search(
-    attack: Attack, length: int, device: torch.device, stop_at_hit: bool = True, recorder: Any = None
+    attack: Attack,
+    length: int,
+    device: torch.device,
+    stop_at_hit: bool = True,
+    recorder: Any = None,
+    fast: Literal["tf32", "bfloat16"] = "tf32",
 ) -> Gibbs:
-    """The search of an attack. On a GPU searches may share one recorder of CUDA graphs."""
+    """The search of an attack. On a GPU its precision is `fast`, and searches may share one recorder."""
     on_gpu = device.type == "cuda"
-    precision: Literal["tf32", "float32"] = "tf32" if on_gpu else "float32"
+    precision: Literal["tf32", "bfloat16", "float32"] = fast if on_gpu else "float32"
     # Pruning reads back which candidates survive: on a GPU that costs more than it saves.
     how = (length, attack.top, attack.sweeps, stop_at_hit, not on_gpu, precision)
     if attack.search == "gcg":

@@ -14,6 +14,7 @@ from torch import Tensor
 
 MOST_QUERIES = 64  # queries of one program
 LOG2_E = 1.4426950408889634
+Pair = tuple[Tensor, Tensor]
 
 
 @triton.jit
@@ -104,22 +105,14 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return found
 
 
-def tail_attention(
-    query: Tensor,
-    past_key: Tensor,
-    past_value: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    angles: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """`query` (rows, heads, s, size), the past's keys and values (groups, kv heads, p, size), the row's own
+def tail_attention(query: Tensor, past: Pair, own: Pair, scale: float, angles: Pair | None = None) -> Tensor:
+    """`query` (rows, heads, s, size), keys and values of the past (groups, kv heads, p, size) and of the row
     (rows, kv heads, s, size) -> (rows, s, heads, size). `angles`, cos and sin (p + s, size) in float32, the
     first half of each sin negative, rotate queries and keys."""
     rows, heads, s, size = query.shape
-    groups, kv_heads, p, _ = past_key.shape
-    past_key, past_value = past_key.contiguous(), past_value.contiguous()  # alike, and small
-    query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in (query, key, value))
+    groups, kv_heads, p, _ = past[0].shape
+    past_key, past_value = (x.contiguous() for x in past)  # alike, and small
+    query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in (query, *own))
     found = torch.empty(rows, s, heads, size, dtype=query.dtype, device=query.device)
     sharing = heads // kv_heads
     block = min(MOST_QUERIES, max(16, triton.next_power_of_2(sharing * s)))

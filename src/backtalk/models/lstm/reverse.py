@@ -61,7 +61,6 @@ def craft(
     n: int = 1,
     decode: Literal["beam", "sample"] = "beam",
     seeds: Sequence[int] | None = None,
-    temperature: float = TEMPERATURE,
 ) -> list[list[str]]:
     """At most n distinct inputs for each target, the likeliest first. A beam of one is greedy decoding; the
     sentences of a wider beam are similar. The samples of a target depend only on its seed."""
@@ -72,17 +71,15 @@ def craft(
     for start in range(0, len(targets), step):
         part = generator.encode_texts(targets[start : start + step])
         if decode == "sample":
-            found += _sampled(generator, part, n, own[start : start + step], Sampling(temperature))
+            found += _sampled(generator, part, n, own[start : start + step])
         else:
             beams = beam(policy, policy.network.start(part), len(part), longest, n, generator.device)
             found += [list(dict.fromkeys(generator.decode(one.ids) for one in row)) for row in beams]
     return found
 
 
-def _sampled(
-    generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int], sampling: Sampling
-) -> list[list[str]]:
-    policy, longest = InputPolicy(generator.network), generator.max_output
+def _sampled(generator: LocalModel, targets: Tensor, n: int, seeds: Sequence[int]) -> list[list[str]]:
+    policy, longest, sampling = InputPolicy(generator.network), generator.max_output, Sampling(TEMPERATURE)
     # log_prob makes logits at all positions.
     few = max(1, chunk_rows(len(generator.vocabulary), generator.device) // longest)
     found: list[dict[str, float]] = [{} for _ in targets]

@@ -164,4 +164,5 @@ def attend_shared_past(
         raise ValueError("its attention behind a past needs Triton")
     past, layer = _PAST.get(), module.layer_idx
     scale = 1 / math.sqrt(query.shape[3]) if scaling is None else scaling
-    return kernels.tail_attention(query, past.keys[layer], past.values[layer], key, value, scale), None
+    before = past.keys[layer], past.values[layer]
+    return kernels.tail_attention(query, before, (key, value), scale), None

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from backtalk.models.gpu.fused import kernels_for
 from backtalk.models.transformer.attention import Layers
 
-Angles = tuple[Tensor, Tensor]  # cos and sin (tokens, size), the first half of each sin negative
+Pair = tuple[Tensor, Tensor]
+Angles = Pair  # cos and sin (tokens, size), the first half of each sin negative
 
 
 class Block(namedtuple("Block", "before query key value query_norm key_norm out middle gate up down")):
@@ -119,10 +120,8 @@ class Decoder:
                 keep.keys.append(key)
                 keep.values.append(value)
             empty = key[:1, :, :0], value[:1, :, :0]
-            before: tuple[Tensor, Tensor] = (
-                empty if past is None else (past.keys[number], past.values[number])
-            )
-            seen = attend(query, *before, key, value, self.size**-0.5, angles).reshape(rows * s, -1)
+            before: Pair = empty if past is None else (past.keys[number], past.values[number])
+            seen = attend(query, before, (key, value), self.size**-0.5, angles).reshape(rows * s, -1)
             if places is not None and number == len(self.blocks) - 1:
                 seen, h = seen[places], h[places]
             h = _add_product(h, _damped(seen, branches), block.out)
@@ -149,24 +148,13 @@ def _add_product(total: Tensor, x: Tensor, layer: nn.Linear) -> Tensor:
     return total.addmm_(x, layer.weight.t())
 
 
-def plain_attention(
-    query: Tensor,
-    past_key: Tensor,
-    past_value: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    angles: Angles | None = None,
-) -> Tensor:
+def plain_attention(query: Tensor, past: Pair, own: Pair, scale: float, angles: Angles) -> Tensor:
     """The kernel `tail_attention` in plain PyTorch; differentiable."""
-    each, sharing, s = len(query) // len(past_key), query.shape[1] // key.shape[1], query.shape[2]
-    p = past_key.shape[2]
-    keys, values = (
-        torch.cat([before.repeat_interleave(each, 0), own], 2)
-        for before, own in ((past_key, key), (past_value, value))
-    )
-    if angles is not None:
-        query, keys = rotated(query, *(part[p:] for part in angles)), rotated(keys, *angles)
+    each, sharing, s = len(query) // len(past[0]), query.shape[1] // own[0].shape[1], query.shape[2]
+    p = past[0].shape[2]
+    both = zip(past, own, strict=True)
+    keys, values = (torch.cat([before.repeat_interleave(each, 0), new], 2) for before, new in both)
+    query, keys = rotated(query, *(part[p:] for part in angles)), rotated(keys, *angles)
     keys, values = (part.repeat_interleave(sharing, 1) for part in (keys, values))
     seen = torch.ones(s, p + s, dtype=torch.bool, device=query.device).tril(p)
     found = F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale)

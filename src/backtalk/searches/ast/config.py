@@ -7,7 +7,7 @@ from backtalk import specs
 from backtalk.errors import InputError
 from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.scorers.repetition import LOOPING
-from backtalk.specs import Above, Count, Mark, Range, Seconds, Share, Steps, Weight, Words
+from backtalk.specs import Above, Count, Mark, Range, Seconds, Share, Steps, Weight
 from backtalk.training.lora import LoraConfig
 from backtalk.training.preference import PreferenceConfig
 from backtalk.types import Access
@@ -37,8 +37,6 @@ class AstConfig:
     full tuning: with an adapter the paper's margin of 50 nats makes prompts repetitive."""
     dpo_beta: Annotated[Weight, Mark.TRAINING] = 0.1
     """Of dpo: weight that keeps the adversary close to the reference."""
-    label_smoothing: Annotated[Share, Mark.TRAINING] = 0.0
-    """Of dpo: the share of pairs that are assumed to be in the wrong order."""
     lr: Annotated[Weight, Mark.TRAINING] = 0.0
     """Learning rate; 0 takes 5e-5 for an adapter and for sft, 5e-7 (the paper's) for full tuning."""
     warm_up: Annotated[Count, Mark.TRAINING] = 150
@@ -70,9 +68,7 @@ class AstConfig:
     """Nucleus sampling of both players: the likeliest tokens with this total probability."""
     repetition_penalty: Above = 1.1
     """Penalty of both players on tokens that already occur in the text."""
-    least_tokens: Count = 2
-    """The fewest new tokens of a turn."""
-    turn_tokens: Words = 24
+    turn_tokens: Annotated[int, Range(2, 1000)] = 24
     """The most new tokens of a turn, for both players."""
     context: Annotated[int, Range(1, 1_000_000)] = 1024
     """Tokens of a conversation that are read; the oldest are cut."""
@@ -100,7 +96,7 @@ class AstConfig:
     @property
     def sampling(self) -> SamplingConfig:
         how = self.temperature, self.top_p, self.repetition_penalty
-        return SamplingConfig(*how, self.least_tokens, self.turn_tokens)
+        return SamplingConfig(*how, most=self.turn_tokens)
 
     @property
     def lora(self) -> LoraConfig | None:
@@ -112,8 +108,7 @@ class AstConfig:
     def preference(self) -> PreferenceConfig:
         lr = self.lr or (5e-5 if self.rank or self.loss == "sft" else 5e-7)
         tau = self.tau or (0.03 if self.rank else 0.01)
-        how = tau, self.dpo_beta, self.label_smoothing, lr, self.warm_up, self.clip
-        return PreferenceConfig(self.loss, *how)
+        return PreferenceConfig(self.loss, tau, self.dpo_beta, lr, self.warm_up, self.clip)
 
     @property
     def pairs_of_a_tree(self) -> int:
@@ -121,8 +116,6 @@ class AstConfig:
 
     def check(self) -> None:
         specs.build_spec(type(self), vars(self), "ast")
-        if self.least_tokens > self.turn_tokens:
-            raise InputError("least_tokens should not be above turn_tokens")
         if self.context <= 2 * self.turn_tokens:
             raise InputError("context should hold more than two turns")
 

@@ -191,8 +191,6 @@ class Reverse(ReplySearch):
     """Utterances asked to pre-train the generator on; 0 takes a share of the queries."""
     rl: bool = True
     """Train the generator by REINFORCE; off, its queries go to the re-ranking."""
-    rl_queries: Count = 0
-    """Queries of the REINFORCE phase; 0 takes a share of the queries."""
     recall: bool = True
     """Also try the inputs that were answered in training, which costs no query."""
     generator: Annotated[str, Mark.CONTENT] = ""
@@ -214,9 +212,9 @@ class Reverse(ReplySearch):
         kept = max(cases, min(most_rerank, round(total * (1 - PAIRS_SHARE - RL_SHARE))))  # for re-ranking
         rest = total - kept
         pairs = min(utterances, self.pairs or round(rest * PAIRS_SHARE / (PAIRS_SHARE + RL_SHARE)))
-        rl = (self.rl_queries or round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE))) if self.rl else 0
+        rl = round(rest * RL_SHARE / (PAIRS_SHARE + RL_SHARE)) if self.rl else 0
         if pairs < LEAST_PAIRS or pairs + rl + cases > total:
-            least = max(self.pairs, LEAST_PAIRS) + (self.rl_queries if self.rl else 0) + cases
+            least = max(self.pairs, LEAST_PAIRS) + cases
             why = f"--max-queries {total} and {utterances} utterances are too few to train a generator"
             need = f"about {round(least / (1 - RL_SHARE))} queries and at least {LEAST_PAIRS} utterances"
             raise InputError(f"{why} and ask one input for each of {cases} cases; {need} are needed")

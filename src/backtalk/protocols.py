@@ -181,16 +181,12 @@ class Drafting(Protocol):
 
 @runtime_checkable
 class Branching(Protocol):
-    """A model whose layers add branches (attention, MLP) to a residual connection."""
-
-    @property
-    def has_branches(self) -> bool:
-        """Whether `branch_gradient` can be had."""
+    """A model whose layers may add branches (attention, MLP) to a residual connection."""
 
     def branch_gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
     ) -> Tensor:
-        """`gradient` with what flows through branches scaled by `share`."""
+        """`gradient` with what flows through branches, if there are any, scaled by `share`."""
 
 
 @runtime_checkable

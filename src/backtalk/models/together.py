@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import Drafting, Retokenises, TextModel, WeightsModel
+from backtalk.protocols import Branching, Drafting, Retokenises, TextModel, WeightsModel
 from backtalk.types import Access, Floor, TokenScores
 
 
@@ -50,8 +50,9 @@ class Together:
     def gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
-        parts = [one.gradient(inputs, own, weights, positions) for one, own in self._goals(targets)]
-        return torch.stack([self._fitted(part) for part in parts]).mean(0)
+        return self._mean(
+            [one.gradient(inputs, own, weights, positions) for one, own in self._goals(targets)]
+        )
 
     def _goals(self, targets: Tensor) -> list[tuple[WeightsModel, Tensor]]:
         """Each model with the targets as it ends them: the same tensor where nothing changes, since models
@@ -59,6 +60,9 @@ class Together:
         end = self.ends[0]
         goals = [targets if own == end else torch.where(targets == end, own, targets) for own in self.ends]
         return list(zip(self.models, goals, strict=True))
+
+    def _mean(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.stack([self._fitted(part) for part in parts]).mean(0)
 
     def _fitted(self, part: Tensor) -> Tensor:
         """(..., words), as wide as the first model's embedding: others may be padded differently."""
@@ -71,6 +75,12 @@ class TokensTogether(Together):
     def survives(self, triggers: Tensor) -> Tensor:
         kept = [one.survives(triggers) for one in self.models if isinstance(one, Retokenises)]
         return torch.stack(kept).all(0)
+
+    def branch_gradient(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
+    ) -> Tensor:
+        goals = [(one, own) for one, own in self._goals(targets) if isinstance(one, Branching)]
+        return self._mean([one.branch_gradient(inputs, own, weights, positions, share) for one, own in goals])
 
     @property
     def tokens_read(self) -> int:

@@ -21,7 +21,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.hits import Criterion
 from backtalk.models.device import product_precision
-from backtalk.protocols import Branching, Drafting, Retokenises, WeightsModel
+from backtalk.protocols import Drafting, Retokenises, WeightsModel
 from backtalk.searches.climb import Climb
 from backtalk.searches.objective import Objective
 from backtalk.searches.recorded import MOST_CANDIDATES, RecordedTrial, Recorder
@@ -45,9 +45,9 @@ class Gibbs(WordSearch):
     anneal: Weight = field(default=0.0, kw_only=True)
     """Use all sweeps and also take worse triggers, at a temperature that falls from this many nats a target
     word to 0 (simulated annealing, Kirkpatrick et al. 1983)."""
-    branches: Share = field(default=1.0, kw_only=True)
-    """Share of the gradient that flows through a layer's attention and MLP; the rest of the layer is its
-    residual connection (LSGM, Li et al. 2024). For networks like Llama."""
+    branches: Share = field(default=0.5, kw_only=True)
+    """Of networks like Llama: the share of the gradient that flows through attention and MLP, beside the
+    residual connection (LSGM, Li et al. 2024); 1 is the plain gradient."""
     fluency: Weight = field(default=0.0, kw_only=True)
     """Weight of a trigger's log-perplexity and of its repeated words in the loss, however likely it is."""
     universal: bool = field(default=False, kw_only=True)
@@ -77,8 +77,6 @@ class Gibbs(WordSearch):
     def fitted(self, model: WeightsModel) -> "Gibbs":
         """With no more candidates at a position than there are words."""
         own = super().fitted(model)
-        if self.branches < 1 and not (isinstance(model, Branching) and model.has_branches):
-            raise InputError(f"--branches is for networks like Llama, and {model.name} is not; leave it out")
         return replace(own, top=min(own.top, int(self.allowed(model).sum())))
 
     @property

@@ -154,8 +154,14 @@ def test_the_gradient_of_branches_leads_to_the_plain_one(tmp_path: Path) -> None
     )
     torch.testing.assert_close(near, plain, atol=1e-3, rtol=1e-2)
     assert not torch.allclose(half, plain, atol=1e-2)
-    assert model.has_branches
-    assert not make(tmp_path / "other", "gpt2").has_branches
+
+
+def test_networks_without_known_branches_have_the_plain_gradient(tmp_path: Path) -> None:
+    model = make(tmp_path, "gpt2")
+    inputs, targets = random_ids(model, 3, 5), goals(model)
+    weights = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2))
+    half = model.branch_gradient(inputs, targets, weights, [0, 3], 0.5)
+    assert torch.equal(half, model.gradient(inputs, targets, weights, [0, 3]))
 
 
 def test_gradients_of_a_language_model_are_the_plain_way_s(decoded: TransformerModel) -> None:

@@ -20,7 +20,6 @@ from torch import Tensor
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, draft_of, fuse_layers, has_adapter
 from backtalk.models.transformer import layout, memory
-from backtalk.models.transformer.decoder import Decoder
 from backtalk.models.transformer.generation import SamplingConfig, Task, write
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts, text_of
@@ -297,15 +296,15 @@ class TransformerModel:
     def gradient(
         self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
     ) -> Tensor:
-        self._check_room(inputs, targets)
-        return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions)
-
-    @property
-    def has_branches(self) -> bool:
-        return Decoder.of((self.narrow or self).network) is not None
+        return self.branch_gradient(inputs, targets, weights, positions, 1.0)
 
     def branch_gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None,
+        share: float,
     ) -> Tensor:
         self._check_room(inputs, targets)
         return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions, share)

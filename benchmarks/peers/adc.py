@@ -2,8 +2,8 @@
 
 At each position a trigger is a weighted mean of all tokens, moved by SGD with a large momentum. The fewer
 tokens of the target are wrong, the fewer tokens keep a weight, until one is left. `top` is the number of
-starts of a target, and `branches` below 1 takes the gradient of LSGM. Every step costs a forward and backward
-pass of each start, and a forward pass of its likeliest tokens.
+starts of a target, and the gradient is that of LSGM unless `branches` is 1. Every step costs a forward and
+backward pass of each start, and a forward pass of its likeliest tokens.
 """
 
 from __future__ import annotations

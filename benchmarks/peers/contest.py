@@ -75,7 +75,7 @@ def peer_job(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def search_of(tool: str, arguments: argparse.Namespace, **sizes: Any) -> Any:
-    """A search of ours with the contest's settings; `gibbs:top=128:branches=0.5` changes some."""
+    """A search of ours with the contest's settings; `gibbs:top=128:branches=1.0` changes some."""
     name, *own = tool.split(":")
     given = {"length": arguments.length, "top": arguments.top, "anneal": arguments.anneal, **sizes}
     for pair in own:

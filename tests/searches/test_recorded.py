@@ -18,6 +18,7 @@ from backtalk.searches.recorded import MOST_CANDIDATES, Recorder, Work
 from backtalk.types import Found
 from tests.searches.test_gibbs import OBJECTIVES, random_model
 
+NEAR = 1e-5  # on some processors a product of other rows beside a row differs in its last bits
 TEXTS = ("go stop", "rain", "red cat sun", "two dog", "stop")
 
 
@@ -52,11 +53,21 @@ def search(model: LocalModel, name: str, recorder: Recorder | None, **how: Any) 
     return gibbs.run(model, OBJECTIVES[name], targets, seeds)
 
 
+def assert_alike(found: list[Found], plain: list[Found]) -> None:
+    """The same triggers by the same steps; finished rows stay in a recorded batch."""
+    assert [(one.ids, one.candidates, one.note) for one in found] == [
+        (one.ids, one.candidates, one.note) for one in plain
+    ]
+    for one, other in zip(found, plain, strict=True):
+        assert one.loss == pytest.approx(other.loss, abs=NEAR)
+        assert one.loss_by_sweep == pytest.approx(other.loss_by_sweep, abs=NEAR)
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"precision": "tf32"}], ids=str)
 def test_a_recorded_search_finds_what_the_plain_one_does(name: str, how: dict[str, Any]) -> None:
     model, recorder = random_model(), Again()
-    assert search(model, name, recorder, **how) == search(model, name, None, **how)
+    assert_alike(search(model, name, recorder, **how), search(model, name, None, **how))
     assert recorder.trusted
     assert not recorder.off
 
@@ -96,7 +107,7 @@ def test_where_nothing_can_be_recorded_the_search_is_plain() -> None:
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
     model, recorder = random_model(), Again(fail)
-    assert search(model, "io", recorder) == search(model, "io", None)
+    assert_alike(search(model, "io", recorder), search(model, "io", None))
     assert recorder.off == "operation not permitted"
     assert recorder.done.count("record") == 3
 
@@ -110,14 +121,14 @@ def test_one_failure_is_made_up_for() -> None:
         return work
 
     model, recorder = random_model(), Again(fail_once)
-    assert search(model, "io", recorder) == search(model, "io", None)
+    assert_alike(search(model, "io", recorder), search(model, "io", None))
     assert not recorder.off
     assert recorder.done.count("replay") > 0
 
 
 def test_a_recording_that_does_something_else_is_not_used() -> None:
     model, recorder = random_model(), Again(lambda work: lambda: None)
-    assert search(model, "sample", recorder) == search(model, "sample", None)
+    assert_alike(search(model, "sample", recorder), search(model, "sample", None))
     assert "other words" in recorder.off
 
 

@@ -44,7 +44,7 @@ def summary(folder: str) -> dict[str, Any]:
 def test_an_audit_finds_what_was_planted_and_verifies(chatterbox: Path, tmp_path: Path) -> None:
     listed = targets(tmp_path, "you are so boring", "go away")
     command = ["audit", "--model", f"hf/{chatterbox}", "--targets", listed, "--hit", "o-greedy"]
-    assert run([*command, *SMALL, "--length", "3", "--sweeps", "4", "--restarts", "3", "--out", "a"]) == 0
+    assert run([*command, *SMALL, "--length", "3", "--sweeps", "4", "--restarts", "8", "--out", "a"]) == 0
     found = summary("a")
     assert found["search"] == "gibbs"
     assert found["hits"]["o-greedy"]["hits"] == 2

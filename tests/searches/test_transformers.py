@@ -68,6 +68,23 @@ def test_the_words_of_the_test_are_all_that_may_be_said(model: TransformerModel)
     assert model.unknown_words("stop zebra go") == ["zebra"]
 
 
+@pytest.mark.parametrize(("how", "share"), [({}, 0.5), ({"branches": 0.25}, 0.25), ({"branches": 1.0}, 1.0)])
+@pytest.mark.parametrize("search", [Gibbs, Gcg])
+def test_gradients_are_damped_by_the_share_of_the_search(
+    search: type[Gibbs | Gcg], how: dict[str, Any], share: float, tmp_path: Path, monkeypatch: Any
+) -> None:
+    model, seen = build(tmp_path, "llama"), set[float]()
+    whole = TransformerModel.branch_gradient
+
+    def noted(self: TransformerModel, *given: Any) -> Tensor:
+        seen.add(given[-1])
+        return whole(self, *given)
+
+    monkeypatch.setattr(TransformerModel, "branch_gradient", noted)
+    search(2, 3, 1, **how).run(model, MIN, [model.encode_target("go")], [1])
+    assert seen == {share}
+
+
 @pytest.mark.parametrize("search", [Gibbs, Gcg])
 @pytest.mark.parametrize("objective", [GREEDY, MIN, LIKELY], ids=["greedy", "min", "io"])
 def test_the_best_of_all_inputs_is_found(

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from backtalk.models.transformer import triggers
 from backtalk.models.transformer.decoder import Decoder
+from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
+from backtalk.specs import ModelOptions
 from backtalk.training.lora import Adapter, LoraConfig
 from tests.models.interpreter import needs_triton, run_interpreted
 from tests.models.transformer.test_weights import AROUND, goals, make, random_ids
@@ -156,12 +158,37 @@ def test_the_gradient_of_branches_leads_to_the_plain_one(tmp_path: Path) -> None
     assert not torch.allclose(half, plain, atol=1e-2)
 
 
-def test_networks_without_known_branches_have_the_plain_gradient(tmp_path: Path) -> None:
-    model = make(tmp_path, "gpt2")
+@pytest.mark.parametrize("kind", ["gpt2", "granite"])
+def test_networks_of_another_kind_have_the_plain_gradient(kind: str, tmp_path: Path) -> None:
+    """Granite has the modules of a Llama, and numbers of its own."""
+    model = make(tmp_path, "gpt2" if kind == "gpt2" else "llama")
+    if kind == "granite":
+        hf: Any = import_module("transformers")
+        size = {**SIZES, "vocab_size": model.vocabulary_size}
+        network = hf.GraniteForCausalLM(hf.GraniteConfig(**size, residual_multiplier=0.3, logits_scaling=2.0))
+        assert Decoder.of(network.eval()) is not None
+        network.save_pretrained(tmp_path)
+        model = load(str(tmp_path), "cpu", ModelOptions())
     inputs, targets = random_ids(model, 3, 5), goals(model)
     weights = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2))
-    half = model.branch_gradient(inputs, targets, weights, [0, 3], 0.5)
-    assert torch.equal(half, model.gradient(inputs, targets, weights, [0, 3]))
+    for _ in range(2):
+        half = model.branch_gradient(inputs, targets, weights, [0, 3], 0.5)
+        assert torch.equal(half, model.gradient(inputs, targets, weights, [0, 3]))
+
+
+def test_an_adapter_put_in_later_is_seen_by_damped_gradients(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = make(tmp_path, "llama")
+    inputs, targets = random_ids(model, 3, 5), goals(model)
+    weights = torch.ones(targets.shape)
+
+    def difference() -> float:
+        half, plain = (model.branch_gradient(inputs, targets, weights, [1], share) for share in (0.5, 1.0))
+        return float((half - plain).abs().max())
+
+    assert difference() > 1e-3
+    Adapter(model.network, LoraConfig(rank=4))
+    assert difference() == 0
 
 
 def test_gradients_of_a_language_model_are_the_plain_way_s(decoded: TransformerModel) -> None:

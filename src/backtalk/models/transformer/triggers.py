@@ -8,7 +8,7 @@ fails the check reads whole prompts. So do encoders, in which every token sees e
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ class TriggerScorer:
         """Whether a shared past is as good as a plain forward pass; None before the first call."""
         self._way: Way = by_shared_past
         self._decoder: Decoder | None = None  # reads tails instead of the network
+        self._damping: Decoder | Literal[False] | None = None  # the same for damped gradients; False: none
 
     def score(self, triggers: Tensor, targets: Tensor) -> TokenScores:
         """(rows, m)"""
@@ -95,7 +96,7 @@ class TriggerScorer:
         embed = self.reader.network.get_input_embeddings()
         m = targets.shape[1]
         self._check_decoder()
-        decoder = self._decoder or (Decoder.of(self.reader.network) if branches < 1 else None)
+        decoder = self._decoder or (self._check_damping(triggers, targets) if branches < 1 else None)
 
         @torch.enable_grad()
         def work(part: slice) -> Tensor:
@@ -134,6 +135,19 @@ class TriggerScorer:
         """After an adapter was put into the network, the ways to read it are chosen again."""
         if self._decoder is not None and not self._decoder.is_current():
             self.shares, self._decoder = None, None
+
+    @torch.no_grad()
+    def _check_damping(self, triggers: Tensor, targets: Tensor) -> Decoder | None:
+        """A decoder that gives the network's log-probabilities of the first row; None if there is none."""
+        if self._damping and not self._damping.is_current():
+            self._damping = None
+        if self._damping is None and (decoder := Decoder.of(self.reader.network)):
+            read = self.layout.inputs(triggers[:1], targets[:1])
+            own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
+            logs, plain = (self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs))
+            near = NEAR.get(self.reader.network.dtype, 0.25)
+            self._damping = decoder if float((logs - plain).abs().mean()) <= near else False
+        return self._damping or None
 
     def _read_whole(
         self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor

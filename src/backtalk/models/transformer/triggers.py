@@ -142,9 +142,10 @@ class TriggerScorer:
         if self._damping and not self._damping.is_current():
             self._damping = None
         if self._damping is None and (decoder := Decoder.of(self.reader.network)):
-            read = self.layout.inputs(triggers[:1], targets[:1])
+            read, counted = self.layout.inputs(triggers[:1], targets[:1]), self.reader.count["tokens"]
             own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
             logs, plain = (self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs))
+            self.reader.count["tokens"] = counted  # a resumed search checks once more
             near = NEAR.get(self.reader.network.dtype, 0.25)
             self._damping = decoder if float((logs - plain).abs().mean()) <= near else False
         return self._damping or None

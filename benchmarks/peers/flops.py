@@ -100,7 +100,6 @@ class Meter:
             return method
 
         model.gradient = watched(model.gradient, BOTH, None)
-        model.branch_gradient = watched(model.branch_gradient, BOTH, None)
         model.score = watched(model.score, FORWARD, None)
         model.score_substitutions = watched(model.score_substitutions, FORWARD, 2)
 

@@ -51,10 +51,15 @@ class Watch:
             raise TimeOver
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         self.note(inputs[0].tolist())
-        found: Tensor = self._gradient(inputs, targets, weights, positions)
+        found: Tensor = self._gradient(inputs, targets, weights, positions, branches)
         return found
 
     def score_substitutions(

@@ -165,10 +165,16 @@ class WeightsModel(LogprobModel, Protocol):
         """(batch, candidates, m): `score` with `candidates` (batch, candidates) put at `position`."""
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
-        (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None)."""
+        (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None). A network like
+        Llama scales what flows through attention and MLP by `branches`; other models ignore it."""
 
 
 @runtime_checkable
@@ -177,16 +183,6 @@ class Drafting(Protocol):
 
     def draft(self) -> WeightsModel:
         """A faster, less precise copy in bfloat16, to rank candidates."""
-
-
-@runtime_checkable
-class Branching(Protocol):
-    """A model whose layers may add branches (attention, MLP) to a residual connection."""
-
-    def branch_gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
-    ) -> Tensor:
-        """`gradient` with what flows through branches, if there are any, scaled by `share`."""
 
 
 @runtime_checkable

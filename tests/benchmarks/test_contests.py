@@ -166,14 +166,15 @@ LENGTH, TOP, ROWS = 4, 5, 2
         ("gcg", "bfloat16", 4, 5),
     ],
 )
+@pytest.mark.parametrize("branches", [0.5, 1.0])
 def test_a_sweep_is_charged_as_counted_by_hand(
-    tiny: Tiny, name: str, precision: str, starts: int, more: int
+    tiny: Tiny, name: str, precision: str, starts: int, more: int, branches: float
 ) -> None:
     made, referee = tiny
     model, around = load(made), len(referee.before) + len(referee.after)
     meter = Meter(model, made.parameters, around, ROWS, math.inf)
     goals = [goal.ids for goal in draw_tokens(referee, ROWS, 3, 1)]
-    search = search_config(name)(LENGTH, TOP, 1, precision=precision)
+    search = search_config(name)(LENGTH, TOP, 1, precision=precision, branches=branches)
     search.run(model, MEAN_LOSS, goals, range(ROWS), Watch(late=meter.late))
     whole = made.parameters * (around + LENGTH + 3)
     assert meter.flops == whole * (2 * starts + LENGTH * (6 + 2 * (TOP + more)))

@@ -71,9 +71,7 @@ def test_our_side_tries_what_it_says_and_ends_in_time(world: tuple[Path, Task], 
     most = TOY.trigger + len(task.after_ids) + TOY.target - 1
     assert 8 <= found["forward_tokens"] / found["candidates"] <= most
     points = referee.trace(found["incumbents"], task.target_ids[0])
-    (other,) = referee.judge([[10, 20, 30, 40, 50]], task.target_ids[0])
-    assert points[-1].loss <= points[0].loss
-    assert points[-1].loss < other.loss
+    assert points[-1].loss < points[0].loss
     assert all(referee.survives(ids) for _, ids in found["incumbents"])
 
 

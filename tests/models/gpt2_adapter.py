@@ -83,7 +83,12 @@ class Gpt2Adapter:
         return self._continue(inputs[:, :position], torch.cat([candidates[:, :, None], rest], 2), targets)
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         at = list(range(inputs.shape[1])) if positions is None else list(positions)
         one_hot = F.one_hot(inputs, self.vocabulary_size).float().requires_grad_()

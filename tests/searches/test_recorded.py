@@ -53,21 +53,32 @@ def search(model: LocalModel, name: str, recorder: Recorder | None, **how: Any) 
     return gibbs.run(model, OBJECTIVES[name], targets, seeds)
 
 
+def fail(_: Work) -> Work:
+    raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+
 def assert_alike(found: list[Found], plain: list[Found]) -> None:
-    """The same triggers by the same steps; finished rows stay in a recorded batch."""
+    """The same triggers by the same steps. Finished rows stay in a recorded batch, so floats may differ in
+    their last bits."""
     assert [(one.ids, one.candidates, one.note) for one in found] == [
         (one.ids, one.candidates, one.note) for one in plain
     ]
     for one, other in zip(found, plain, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=NEAR)
         assert one.loss_by_sweep == pytest.approx(other.loss_by_sweep, abs=NEAR)
+        assert one.scores == pytest.approx(other.scores, abs=NEAR)
+        assert one.series.keys() == other.series.keys()
+        for name, values in one.series.items():
+            assert values == pytest.approx(other.series[name], abs=NEAR)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("how", [{}, {"stop_at_hit": True}, {"precision": "tf32"}], ids=str)
 def test_a_recorded_search_finds_what_the_plain_one_does(name: str, how: dict[str, Any]) -> None:
     model, recorder = random_model(), Again()
-    assert_alike(search(model, name, recorder, **how), search(model, name, None, **how))
+    found = search(model, name, recorder, **how)
+    assert_alike(found, search(model, name, None, **how))
+    assert found == search(model, name, Again(fail), **how)  # the same batches, nothing recorded
     assert recorder.trusted
     assert not recorder.off
 
@@ -103,9 +114,6 @@ def test_targets_are_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_nothing_can_be_recorded_the_search_is_plain() -> None:
-    def fail(_: Work) -> Work:
-        raise RuntimeError("operation not permitted\nwhen stream is capturing")
-
     model, recorder = random_model(), Again(fail)
     assert_alike(search(model, "io", recorder), search(model, "io", None))
     assert recorder.off == "operation not permitted"

@@ -74,13 +74,13 @@ def test_gradients_are_damped_by_the_share_of_the_search(
     search: type[Gibbs | Gcg], how: dict[str, Any], share: float, tmp_path: Path, monkeypatch: Any
 ) -> None:
     model, seen = build(tmp_path, "llama"), set[float]()
-    whole = TransformerModel.branch_gradient
+    whole = TransformerModel.gradient
 
     def noted(self: TransformerModel, *given: Any) -> Tensor:
         seen.add(given[-1])
         return whole(self, *given)
 
-    monkeypatch.setattr(TransformerModel, "branch_gradient", noted)
+    monkeypatch.setattr(TransformerModel, "gradient", noted)
     search(2, 3, 1, **how).run(model, MIN, [model.encode_target("go")], [1])
     assert seen == {share}
 

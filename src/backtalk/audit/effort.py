@@ -72,8 +72,10 @@ def measure_pace(
     """Times a few candidates, gradients and replies."""
     on_gpu, most = model.searchable().is_cuda, CANDIDATES if len(goals) > 1 else FEW
     top = search.at_once if on_gpu else min(search.at_once, most)
-    both = time_step(model, goals, search.length, top, with_lm, search.draft_of(model))
-    share = sum(search.plan(model)) / search.sweeps if isinstance(search, Gibbs) else 1.0
+    share, branches = 1.0, 1.0
+    if isinstance(search, Gibbs):
+        share, branches = sum(search.plan(model)) / search.sweeps, search.branches
+    both = time_step(model, goals, search.length, top, with_lm, search.draft_of(model), branches)
     return Pace(*both, time_replies(model, search), share)
 
 
@@ -93,6 +95,7 @@ def time_step(
     top: int,
     with_lm: bool,
     draft: WeightsModel | None = None,
+    branches: float = 1.0,
 ) -> tuple[float, float]:
     """Seconds of one candidate and of a row's gradient, at the middle of random triggers. A draft ranks the
     candidates, and the model scores the best few again."""
@@ -114,7 +117,7 @@ def time_step(
             lm.score_substitutions(inputs, middle, candidates)
 
     def gradient() -> None:
-        model.gradient(inputs, targets, torch.ones(targets.shape, device=targets.device), [middle])
+        model.gradient(inputs, targets, torch.ones(targets.shape, device=targets.device), [middle], branches)
         if lm is not None:
             lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
 

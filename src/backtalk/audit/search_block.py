@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
+from typing import TypeGuard
 
 import numpy as np
 
@@ -26,7 +27,7 @@ HELD_OUT = 71  # the stream of random numbers that chooses held-out targets
 Row = tuple[Target, int, int]  # a target, a restart and its seed
 
 
-def is_universal(search: WeightsSearch) -> bool:
+def is_universal(search: WeightsSearch) -> TypeGuard[Gibbs]:
     return isinstance(search, Gibbs) and search.universal
 
 
@@ -93,9 +94,10 @@ def search_block(
 
 
 def _rows(search: WeightsSearch, seed: int, targets: Sequence[Target]) -> list[Row]:
-    """What is searched. The rows of a restart of a universal trigger have one seed, held-out targets none."""
+    """Each target with each restart. For a universal trigger, all rows of a restart have the same seed, and
+    held-out targets have no rows."""
     restarts = range(search.restarts)
-    if not (isinstance(search, Gibbs) and search.universal):
+    if not is_universal(search):
         return [(one, restart, row_seed(seed, one.id, restart)) for one in targets for restart in restarts]
     order = np.random.default_rng([seed, HELD_OUT]).permutation(len(targets)).tolist()
     held = set(order[: min(round(search.held_out * len(targets)), len(targets) - 1)])
@@ -106,7 +108,8 @@ def _rows(search: WeightsSearch, seed: int, targets: Sequence[Target]) -> list[R
 def _shared(
     found: Sequence[tuple[Row, Found]], targets: Sequence[Target], seen: Set[str]
 ) -> list[tuple[Row, Found]]:
-    """The trigger of the best restart, for the targets that its search has `seen` and for all others."""
+    """One row for each target, with the trigger of the best restart. `held_out` is 1 for targets that the
+    search has not `seen`."""
     best, trigger = min(found, key=lambda one: one[1].loss)
     spent = Counter[str]()
     for (target, _, _), one in found:

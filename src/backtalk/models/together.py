@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import Branching, Drafting, Retokenises, TextModel, WeightsModel
+from backtalk.protocols import Drafting, Retokenises, TextModel, WeightsModel
 from backtalk.types import Access, Floor, TokenScores
 
 
@@ -48,11 +48,16 @@ class Together:
         return mean_scores(found)
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
-        return self._mean(
-            [one.gradient(inputs, own, weights, positions) for one, own in self._goals(targets)]
-        )
+        every = self._goals(targets)
+        parts = [one.gradient(inputs, own, weights, positions, branches) for one, own in every]
+        return torch.stack([self._fitted(part) for part in parts]).mean(0)
 
     def _goals(self, targets: Tensor) -> list[tuple[WeightsModel, Tensor]]:
         """Each model with the targets as it ends them: the same tensor where nothing changes, since models
@@ -60,9 +65,6 @@ class Together:
         end = self.ends[0]
         goals = [targets if own == end else torch.where(targets == end, own, targets) for own in self.ends]
         return list(zip(self.models, goals, strict=True))
-
-    def _mean(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.stack([self._fitted(part) for part in parts]).mean(0)
 
     def _fitted(self, part: Tensor) -> Tensor:
         """(..., words), as wide as the first model's embedding: others may be padded differently."""
@@ -75,12 +77,6 @@ class TokensTogether(Together):
     def survives(self, triggers: Tensor) -> Tensor:
         kept = [one.survives(triggers) for one in self.models if isinstance(one, Retokenises)]
         return torch.stack(kept).all(0)
-
-    def branch_gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int], share: float
-    ) -> Tensor:
-        goals = [(one, own) for one, own in self._goals(targets) if isinstance(one, Branching)]
-        return self._mean([one.branch_gradient(inputs, own, weights, positions, share) for one, own in goals])
 
     @property
     def tokens_read(self) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.lstm.reverse import draw_seed
-from backtalk.protocols import Branching, LanguageModel, Retokenises, WeightsModel
+from backtalk.protocols import LanguageModel, Retokenises, WeightsModel
 from backtalk.searches.objective import Objective
 from backtalk.searches.watch import State, Watch
 from backtalk.types import TokenScores
@@ -230,12 +230,7 @@ class Trial:
         with the draft's, rounding would decide which words are tried."""
         scores = TokenScores(rows.log_probs, rows.is_argmax)
         weights = self.objective.output_weights(scores, rows.targets != self.model.pad)
-        if self.branches < 1 and isinstance(self.model, Branching):
-            gradient = self.model.branch_gradient(
-                rows.inputs, rows.targets, weights, positions, self.branches
-            )
-        else:
-            gradient = self.model.gradient(rows.inputs, rows.targets, weights, positions)
+        gradient = self.model.gradient(rows.inputs, rows.targets, weights, positions, self.branches)
         if rows.input_log_probs is not None and self.lm is not None:
             weights = self.objective.input_weights(rows.input_log_probs)
             gradient = gradient + self.lm.gradient(rows.inputs, weights, positions)

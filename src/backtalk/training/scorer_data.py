@@ -36,7 +36,7 @@ def read_splits(folder: Path) -> ScorerData:
             line = '{"text": "...", "toxic": true}'
             raise InputError(f"--data {folder} has no {name}.jsonl: texts {use}, lines {line}")
     train, valid = read_labelled(folder / "train.jsonl"), read_labelled(folder / "valid.jsonl")
-    calm = [row for path in folder.glob("calm.jsonl") for row in read_labelled(path)]
+    calm = read_labelled(path) if (path := folder / "calm.jsonl").is_file() else []
     tests = sorted(folder.glob("test-*.jsonl"))
     test = {path.stem.removeprefix("test-"): read_labelled(path) for path in tests}
     kept = without(train, [row for rows in (valid, calm, *test.values()) for row in rows])

@@ -151,9 +151,7 @@ def test_the_gradient_of_branches_leads_to_the_plain_one(tmp_path: Path) -> None
     inputs, targets = random_ids(model, 3, 5), goals(model)
     weights = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2))
     at = [0, 3]
-    plain, near, half = (
-        model.branch_gradient(inputs, targets, weights, at, share) for share in (1.0, 0.9999, 0.5)
-    )
+    plain, near, half = (model.gradient(inputs, targets, weights, at, share) for share in (1.0, 0.9999, 0.5))
     torch.testing.assert_close(near, plain, atol=1e-3, rtol=1e-2)
     assert not torch.allclose(half, plain, atol=1e-2)
 
@@ -172,7 +170,7 @@ def test_networks_of_another_kind_have_the_plain_gradient(kind: str, tmp_path: P
     inputs, targets = random_ids(model, 3, 5), goals(model)
     weights = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2))
     for _ in range(2):
-        half = model.branch_gradient(inputs, targets, weights, [0, 3], 0.5)
+        half = model.gradient(inputs, targets, weights, [0, 3], 0.5)
         assert torch.equal(half, model.gradient(inputs, targets, weights, [0, 3]))
 
 
@@ -183,7 +181,7 @@ def test_an_adapter_put_in_later_is_seen_by_damped_gradients(tmp_path: Path) -> 
     weights = torch.ones(targets.shape)
 
     def difference() -> float:
-        half, plain = (model.branch_gradient(inputs, targets, weights, [1], share) for share in (0.5, 1.0))
+        half, plain = (model.gradient(inputs, targets, weights, [1], share) for share in (0.5, 1.0))
         return float((half - plain).abs().max())
 
     assert difference() > 1e-3

@@ -58,7 +58,12 @@ class TargetScorer:
         return TokenScores(log_probs, is_argmax)
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         at = list(range(inputs.shape[1])) if positions is None else list(positions)
         network = self.network

@@ -294,20 +294,15 @@ class TransformerModel:
         return self._scorer.score_substitutions(inputs, position, candidates, targets)
 
     def gradient(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor, positions: Sequence[int] | None = None
-    ) -> Tensor:
-        return self.branch_gradient(inputs, targets, weights, positions, 1.0)
-
-    def branch_gradient(
         self,
         inputs: Tensor,
         targets: Tensor,
         weights: Tensor,
-        positions: Sequence[int] | None,
-        share: float,
+        positions: Sequence[int] | None = None,
+        branches: float = 1.0,
     ) -> Tensor:
         self._check_room(inputs, targets)
-        return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions, share)
+        return (self.narrow or self)._scorer.gradient(inputs, targets, weights, positions, branches)
 
     @cached_property
     def language_model(self) -> TransformerLanguageModel | None:

@@ -96,7 +96,7 @@ class TriggerScorer:
         embed = self.reader.network.get_input_embeddings()
         m = targets.shape[1]
         self._check_decoder()
-        decoder = self._decoder or (self._check_damping(triggers, targets) if branches < 1 else None)
+        decoder = self._decoder or (self._damper(triggers, targets) if branches < 1 else None)
 
         @torch.enable_grad()
         def work(part: slice) -> Tensor:
@@ -135,20 +135,26 @@ class TriggerScorer:
         """After an adapter was put into the network, the ways to read it are chosen again."""
         if self._decoder is not None and not self._decoder.is_current():
             self.shares, self._decoder = None, None
-
-    @torch.no_grad()
-    def _check_damping(self, triggers: Tensor, targets: Tensor) -> Decoder | None:
-        """A decoder that gives the network's log-probabilities of the first row; None if there is none."""
         if self._damping and not self._damping.is_current():
             self._damping = None
-        if self._damping is None and (decoder := Decoder.of(self.reader.network)):
-            read, counted = self.layout.inputs(triggers[:1], targets[:1]), self.reader.count["tokens"]
-            own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
-            logs, plain = (self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs))
-            self.reader.count["tokens"] = counted  # a resumed search checks once more
-            near = NEAR.get(self.reader.network.dtype, 0.25)
-            self._damping = decoder if float((logs - plain).abs().mean()) <= near else False
+
+    @torch.no_grad()
+    def _damper(self, triggers: Tensor, targets: Tensor) -> Decoder | None:
+        """The decoder for damped gradients, if its log-probabilities of the first row are the network's."""
+        if self._damping is None:
+            self._damping = False
+            if decoder := Decoder.of(self.reader.network):
+                read, counted = self.layout.inputs(triggers[:1], targets[:1]), self.reader.count["tokens"]
+                own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
+                both = [self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs)]
+                self.reader.count["tokens"] = counted  # a resumed search checks once more
+                if self._agree(*both):
+                    self._damping = decoder
         return self._damping or None
+
+    def _agree(self, found: Tensor, plain: Tensor) -> bool:
+        """Whether log-probabilities are as near to the network's as rounding allows."""
+        return float((found - plain).abs().mean()) <= NEAR.get(self.reader.network.dtype, 0.25)
 
     def _read_whole(
         self, triggers: Tensor, position: int, candidates: Tensor, targets: Tensor
@@ -231,8 +237,7 @@ class TriggerScorer:
             ways.insert(0, (by_shared_past, decoder))
         for self._way, self._decoder in ways:
             with suppress(Exception):  # the network is a third party's program; another way may work
-                gap = float((self._read_tails(*few).log_probs - plain.log_probs).abs().mean())
-                if gap <= NEAR.get(self.reader.network.dtype, 0.25):
+                if self._agree(self._read_tails(*few).log_probs, plain.log_probs):
                     return True
         return False
 

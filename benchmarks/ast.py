@@ -1,7 +1,7 @@
 """Speed of playing and training an adversary of the ast search, against plain forward passes of its network.
 
-Openings are generated, with the lengths of real ones, so no corpus is needed. Every job
-runs once on other openings before it is timed.
+Openings are generated, with the lengths of real ones, so no corpus is needed. Every job runs once on other
+openings before it is timed.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_worse_triggers_are_taken_as_often_as_the_temperature_says() -> None:
     goals = torch.tensor([model.encode_target("stop dog")] * 4000)
     for objective, words in ((CHANCE, 3), (OBJECTIVES["sample"], 1)):
         trial = Trial(model, objective, goals, rows.tolist(), Gibbs().allowed(model))
-        climb = Climb.of(trial, [1.0] * 4, 0.5, partial(trial.start, 3))
+        climb = Climb.of(trial, [1.0] * 4, 0.5, partial(trial.start, 3), 4)
         for swept, step, worse in product((0, 3), (0, 2), (0.2, 0.6)):
             climb.swept.fill_(swept)
             climb.next_sweep()
@@ -91,3 +91,25 @@ def test_progress_counts_rows_that_are_done() -> None:
     watch.late = late
     Gcg(length=3, top=4, sweeps=5).run(model, CHANCE, goals, [1, 2, 3, 4], watch)
     assert shares == pytest.approx([(step + 1) / 30 for step in range(30)])  # 2 batches x 5 sweeps x 3 steps
+
+
+@pytest.mark.parametrize(("least", "costs"), [(0.0, (32, 32, 31, 21, 10, 3)), (100.0, (100.0,) * 6)])
+def test_progress_where_launching_takes_the_time(least: float, costs: tuple[float, ...]) -> None:
+    """Rows end as measured on chitchat. The time left is known within 25% from the first sweep on, where a
+    sweep takes as long as it has rows, and where a sweep of few rows takes as long as one of many."""
+    model, shares = random_model(), list[float]()
+    goals = torch.tensor([model.encode_target("rain")] * 32)
+    watch = Watch(lambda seconds: "", tell=shares.append)
+    trial = Trial(model, OBJECTIVES["sample"], goals, list(range(32)), Gibbs().allowed(model), watch=watch)
+    climb = Climb.of(trial, Gibbs().plan(model), 0.0, partial(trial.start, 3), 4)
+    climb.least = least
+    for left in (32, 31, 21, 10, 3, 0):
+        watch._told = -1e9
+        assert climb.next_sweep()
+        climb.swept += climb.at_work
+        climb.rows.done[left:] = True
+        climb.stops()
+    assert not climb.next_sweep()
+    for done, share in enumerate(shares, 1):
+        real = sum(costs[:done]) / sum(costs)
+        assert 1 / share == pytest.approx(1 / real, rel=0.25)

@@ -186,8 +186,8 @@ class Backend(ABC):
         return []
 
     def control(self) -> tuple[AuditSpec, Callable[[], Search]] | None:
-        """A search of the same cases by the untuned adversary, once all blocks are done; it is made when it
-        is needed."""
+        """How the control run searches the same cases, after all blocks are done, or None without a control:
+        its spec, and a function that makes its search."""
         return None
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:

@@ -1,4 +1,5 @@
-"""Texts labelled toxic or harmless, copies among them, and the evaluation pairs of the scorers."""
+"""Texts that are labelled toxic or harmless: how they are read, how copies of a text are found, and the pairs
+of similar texts that scorers are tested on."""
 
 import json
 import re

@@ -50,7 +50,7 @@ class Gcg(Gibbs):
 
     def search_rows(self, trial: Trial) -> list[Found]:
         trial, n = self.prepared(trial, MOST_TOP), self.length
-        climb = Climb.of(trial, self.plan(trial.model), self.anneal, lambda: self._begin(trial))
+        climb = Climb.of(trial, self.plan(trial.model), self.anneal, lambda: self._begin(trial), self.top)
         rows = climb.rows
         while climb.next_sweep():
             for step in range(climb.step, n):

@@ -283,7 +283,7 @@ class Descent:
 
 
 def rows_at_once(network: Seq2Seq, config: Relax, target_length: int) -> int:
-    """How many rows fit the memory: x0, x, their gradient and the update, and the logits."""
+    """How many rows fit into memory. Each has x0, x, the gradient of x and its update, and logits."""
     device, vocabulary = network.output.weight.device, network.config.vocabulary
     held = 4 if config.space == "one-hot" else 1
     floats = vocabulary * (held * config.length + 3 * target_length)

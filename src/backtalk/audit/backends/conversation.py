@@ -199,7 +199,7 @@ class ConversationBackend(Backend):
         return self.config.control and self.config.player != UNTUNED
 
     def control(self) -> tuple[AuditSpec, Callable[[], Search]] | None:
-        """From the same openings with the same seeds."""
+        """The untuned adversary plays from the same openings with the same seeds."""
         if not self._plays_control:
             return None
 

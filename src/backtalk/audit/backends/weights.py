@@ -208,10 +208,14 @@ class WeightsBackend(Backend):
         """Measured on one target of a slow model, else on a few."""
         known = (case.text for case in self.cases if can_say(self.model, case.text))
         goals = [self.model.encode_target(text) for text in islice(known, 1 if self._is_slow else TIMED)]
-        if device_of(self.model) == "cuda":  # a small batch would take as long
-            rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
-            goals *= rows // len(goals) or 1
+        goals *= max(1, self._least_rows // len(goals))
         return measure_pace(self.searched, self.config, goals, self.objective.reads_input)
+
+    @property
+    def _least_rows(self) -> int:
+        """Rows whose search takes a GPU about as long as that of fewer; 0 on a processor."""
+        rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
+        return rows if device_of(self.model) == "cuda" else 0
 
     @property
     def _is_slow(self) -> bool:
@@ -227,7 +231,8 @@ class WeightsBackend(Backend):
             report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {size}.")
         cases, pace = min(len(run.cases), len(todo) * run.block_size), self._pace
         most = cases * self.config.restarts * self.config.most_candidates
-        seconds = max(1, round(cases * pace.search_s(self.config) + len(todo) * pace.reply_s))
+        paid = max(cases, self._least_rows / self.config.restarts)
+        seconds = max(1, round(paid * pace.search_s(self.config) + len(todo) * pace.reply_s))
         fit, limit_s = "", parse_duration(self.spec.max_time)
         share = max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds
         if limit_s and share < 1 and not is_universal(self.config):

@@ -106,9 +106,10 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def tail_attention(query: Tensor, past: Pair, own: Pair, scale: float, angles: Pair | None = None) -> Tensor:
-    """`query` (rows, heads, s, size), keys and values of the past (groups, kv heads, p, size) and of the row
-    (rows, kv heads, s, size) -> (rows, s, heads, size). `angles`, cos and sin (p + s, size) in float32, the
-    first half of each sin negative, rotate queries and keys."""
+    """Attention of the last s tokens of each row: (rows, s, heads, size). `query` is (rows, heads, s, size).
+    `past` has the keys and values (groups, kv heads, p, size) that the rows of a group share, `own` those of
+    each row (rows, kv heads, s, size). `angles` are cos and sin (p + s, size) in float32, with the first half
+    of each sin negative; queries and keys are rotated by them."""
     rows, heads, s, size = query.shape
     groups, kv_heads, p, _ = past[0].shape
     past_key, past_value = (x.contiguous() for x in past)  # alike, and small

@@ -71,6 +71,7 @@ def peer_job(arguments: argparse.Namespace) -> dict[str, Any]:
         "threads": arguments.threads,
         "clock": "wall",
         "seconds": 0.0,
+        "filter": True,
     }
 
 

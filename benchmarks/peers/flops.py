@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace, process: PeerProcess, work: Path) -> Path
     records: dict[str, Any] = {}
     for tool in arguments.tools.split(","):
         if tool == PEER:
-            own = {"flops": arguments.flops, "parameters": setting.subject.parameters}
+            # Triggers count as tokens here, so nanoGCG need not drop those that can't be typed.
+            own = {"flops": arguments.flops, "parameters": setting.subject.parameters, "filter": False}
             texts = setting.part({number: goal.text for number, goal in enumerate(goals)})
             job = {**peer_job(arguments), **own}
             records[tool] = list(run_peer(process, setting.subject.folder, job, texts, work).values())
@@ -234,14 +235,14 @@ def render(found: Mapping[str, Any]) -> list[str]:
             f"ranked in bfloat16 are charged like others. Ours have {s['restarts']} row(s) a target and",
             f"{s['top']} candidates a position (gibbs) or step (gcg), annealed from {s['anneal']:g} nats;",
             f"what a row of the table names differs. nanoGCG has {s['width']}",
-            f"candidates a step, top {s['topk']}, {s['peer_dtype']}{tf32}, and its own start.",
+            f"candidates a step, top {s['topk']}, {s['peer_dtype']}{tf32}, its own start, and no filter for",
+            "what can be typed; ours have one.",
         ),
         *table(header, rows),
         "",
         *paragraph(
             "A plain Hugging Face model in float32 computes the losses, of the best trigger that a tool",
-            "held. The interval is a bootstrap over the targets. Triggers count as tokens, whether they",
-            "can be typed or not.",
+            "held. The interval is a bootstrap over the targets.",
         ),
         *table(("target", *(NAMES.get(tool, tool) for tool in tools)), losses),
         "",

@@ -102,6 +102,7 @@ def main(model_folder: str, jobs: list[tuple[str, dict[str, Any]]]) -> None:
         optim_str_init=start_text(tokenizer, job["trigger"]),
         search_width=job["width"],
         topk=job["topk"],
+        filter_ids=job.get("filter", True),
         verbosity="ERROR",
     )
     search = watched_class()(model, tokenizer, config)

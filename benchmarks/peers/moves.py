@@ -1,5 +1,6 @@
-"""Moves of published searches that are tried at equal FLOPs before any of them enters the package: as tools
-`momentum`, `shuffled`, `exchanged`, `moved`, `pairs`, `steepest` and `adc` (adc.py) of the contest `flops`.
+"""Moves of published searches that are tried at equal FLOPs before any of them enters the package. As tools
+of the contest `flops` they are `momentum`, `shuffled`, `exchanged`, `moved`, `restarted`, `pairs`,
+`steepest` and `adc` (adc.py).
 
 They are gibbs or gcg with one thing changed. Whole triggers are scored where a move changes two places.
 """
@@ -17,8 +18,10 @@ from torch import Tensor
 
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
-from backtalk.searches.trial import Incumbents, Slack, Trial
+from backtalk.searches.trial import GAIN, Incumbents, Slack, Trial
 from benchmarks.peers.adc import Adc
+
+PATIENCE = 2
 
 
 @dataclass
@@ -101,6 +104,28 @@ class Moved(MovedTrial):
             self.try_whole(rows, rows.inputs[:, torch.tensor(orders)], 0.0)
 
 
+class Restarted(MovedTrial):
+    """A row starts again from a random trigger after `PATIENCE` sweeps without a lower loss. With annealing
+    the best trigger of all its starts is kept."""
+
+    def improve(self, rows: Incumbents, position: int, slack: Slack = 0.0) -> None:
+        self.sweeps += position == 0
+        if position == 0:
+            none = torch.zeros_like(rows.loss)
+            least, idle = (
+                self.memory.get(place, part) for place, part in enumerate((none + torch.inf, none))
+            )
+            if least.shape != rows.loss.shape:  # rows have ended
+                least, idle = none + torch.inf, none
+            idle = torch.where(rows.loss < least - GAIN, 0, idle + 1)
+            stuck = idle >= PATIENCE
+            seeds = [abs(hash((seed, self.sweeps))) for seed in range(len(none))]
+            new = self.starts(rows.inputs.shape[1], seeds)[:, None]
+            self.try_whole(rows, new, torch.where(stuck, torch.inf, -torch.inf))
+            self.memory = {0: torch.where(stuck, rows.loss, least.minimum(rows.loss)), 1: idle * ~stuck}
+        super().improve(rows, position, slack)
+
+
 class Pairs(MovedTrial):
     """Two neighbouring tokens at once: all pairs of the most promising ones of both places."""
 
@@ -122,7 +147,9 @@ class MovedGibbs(Gibbs):
     share: float = field(default=0.4, kw_only=True)
 
     def prepared(self, trial: Trial, top: int) -> Trial:
-        kinds = {one.__name__.lower(): one for one in (Momentum, Shuffled, Exchanged, Moved, Pairs)}
+        kinds = {
+            one.__name__.lower(): one for one in (Momentum, Shuffled, Exchanged, Moved, Restarted, Pairs)
+        }
         return kinds[self.kind].like(super().prepared(trial, top), share=self.share)
 
 
@@ -153,5 +180,5 @@ def moved(name: str, **settings: Any) -> Any:
     """The search of a move; None if it is the name of none."""
     if name in {"steepest", "adc"}:
         return (Adc if name == "adc" else Steepest)(**settings)
-    known = {"momentum", "shuffled", "exchanged", "moved", "pairs"}
+    known = {"momentum", "shuffled", "exchanged", "moved", "restarted", "pairs"}
     return MovedGibbs(kind=name, **settings) if name in known else None

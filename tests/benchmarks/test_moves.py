@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.peers.moves import Exchanged, Moved, MovedGibbs, MovedTrial, Pairs, Steepest, moved
+from benchmarks.peers.moves import (
+    PATIENCE,
+    Exchanged,
+    Moved,
+    MovedGibbs,
+    MovedTrial,
+    Pairs,
+    Restarted,
+    Steepest,
+    moved,
+)
 
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
@@ -18,7 +28,7 @@ MODEL = random_model()
 CHANCE = Objective(False, False, -14.0, total=True)
 TARGET = MODEL.encode_target("stop dog")
 SIZES: dict[str, Any] = {"length": 3, "top": 12, "sweeps": 6, "anneal": 0.2}
-NAMES = ("momentum", "shuffled", "exchanged", "moved", "pairs", "steepest")
+NAMES = ("momentum", "shuffled", "exchanged", "moved", "restarted", "pairs", "steepest")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,3 +94,16 @@ def test_steepest_with_all_substitutions_takes_the_best_one() -> None:
         trigger[position] = word
         plain = plain_loss(MODEL, CHANCE, torch.tensor([trigger]), TARGET)
         assert loss == pytest.approx(float(plain), abs=1e-5)
+
+
+def test_a_row_without_gain_starts_again_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MovedTrial, "improve", lambda *_: None)  # no sweep gains
+    trial = Restarted(MODEL, CHANCE, torch.tensor([TARGET] * 3), [1, 2, 3], MODEL.searchable())
+    rows = trial.begin(trial.starts(3, [1, 2, 3]), trial.targets)
+    seen = []
+    for _ in range(2 * PATIENCE + 2):
+        trial.improve(rows, 0)
+        seen.append(rows.inputs.tolist())
+    changed = [place for place in range(1, len(seen)) if seen[place] != seen[place - 1]]
+    assert changed == [PATIENCE, 2 * PATIENCE]
+    assert all(before != after for before, after in zip(seen[0], seen[PATIENCE], strict=True))

@@ -92,17 +92,16 @@ class Climb:
         self._working = int(self.at_work.sum())
         self._slack = self._draw_slack() if self.anneal else None
         taken, sweeps = Counter(self.swept.tolist()), Counter(self.swept[waiting].tolist())
-        past = [sum(rows for n, rows in taken.items() if n > k) for k in range(max(taken))]
+        plan, every = [*self.plan, *[0.0] * len(self.plan)], range(len(self.plan))
+        past = [sum(rows for n, rows in taken.items() if n > k) for k in every]
         self._spent = sum(map(self._cost, past))
         # Rows that still improve go on as such rows do on average.
-        most = len(self.plan)
-        plan = [*self.plan, *[0.0] * most]
-        ahead = [sum(rows * plan[n + k] / plan[n] for n, rows in sweeps.items()) for k in range(most)]
+        ahead = [sum(rows * plan[n + k] / plan[n] for n, rows in sweeps.items()) for k in every]
         self._left = sum(map(self._cost, ahead))
         return bool(sweeps)
 
     def _cost(self, rows: float) -> float:
-        """Of a sweep of so many rows, or of a part of a row: of a sweep that may not be needed."""
+        """The cost of a sweep of so many rows. Part of a row is the chance that there is such a sweep."""
         return max(rows, self.least * min(1.0, rows))
 
     def slack(self, active: Tensor, step: int) -> Slack:

@@ -141,15 +141,12 @@ class TriggerScorer:
     @torch.no_grad()
     def _damper(self, triggers: Tensor, targets: Tensor) -> Decoder | None:
         """The decoder for damped gradients, if its log-probabilities of the first row are the network's."""
-        if self._damping is None:
-            self._damping = False
-            if decoder := Decoder.of(self.reader.network):
-                read, counted = self.layout.inputs(triggers[:1], targets[:1]), self.reader.count["tokens"]
-                own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
-                both = [self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs)]
-                self.reader.count["tokens"] = counted  # a resumed search checks once more
-                if self._agree(*both):
-                    self._damping = decoder
+        if self._damping is None and (decoder := Decoder.of(self.reader.network)):
+            read, counted = self.layout.inputs(triggers[:1], targets[:1]), self.reader.count["tokens"]
+            own = {"input_ids": read.inputs["input_ids"], "decoder": decoder, "past": None}
+            both = [self.reader.log_softmax(way, read.positions[0]) for way in (own, read.inputs)]
+            self.reader.count["tokens"] = counted  # a resumed search checks once more
+            self._damping = decoder if self._agree(*both) else False
         return self._damping or None
 
     def _agree(self, found: Tensor, plain: Tensor) -> bool:

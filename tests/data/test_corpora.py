@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backtalk.data.corpora import FORMATS, detect_format, pairs_of, read_corpus
+from backtalk.data.corpora import FORMATS, chitchat_texts, detect_format, pairs_of, read_corpus
 from backtalk.errors import InputError
 from backtalk.types import Turn
 
@@ -91,6 +91,8 @@ def test_chitchat_first_answers_with_one_message(monkeypatch: pytest.MonkeyPatch
     assert corpus.pairs() == [("hi there", "yo"), ("yo how are you", "fine")]
     assert corpus.groups == ("one", "one")
     assert corpus.name == "chitchat"
+    texts = {text for pair in corpus.pairs() for text in pair}
+    assert chitchat_texts.__wrapped__() == texts == {"hi there", "yo", "yo how are you", "fine"}
 
 
 def test_chitchat_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ group; any other dialogue is a group of its own.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import as_file, files
 from itertools import groupby, islice, pairwise
 from pathlib import Path
@@ -91,6 +92,16 @@ def _chitchat_first(_: Path) -> Grouped:
     for name, turns in _chats():
         for (speaker, said), (other, answer) in pairwise(turns):
             yield name, (Turn(speaker, " ".join(said)), Turn(other, answer[0]))
+
+
+@cache
+def chitchat_texts() -> frozenset[str]:
+    """The inputs and replies of chitchat-first."""
+    texts: set[str] = set()
+    for _, turns in _chats():
+        texts.update(" ".join(said) for _, said in turns[:-1])
+        texts.update(said[0] for _, said in turns[1:])
+    return frozenset(texts)
 
 
 def alternating(utterances: Iterable[str]) -> Dialogue:

@@ -11,13 +11,13 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from backtalk.data.corpora import detect_format, read_corpus, reference_pairs
+from backtalk.data.corpora import chitchat_texts, detect_format, read_corpus, reference_pairs
 from backtalk.data.textfiles import read_lines
 from backtalk.deadline import Late
 from backtalk.errors import InputError, OutOfTime
@@ -83,13 +83,14 @@ class Utterances:
 
 def read_utterances(path: str, seed: int) -> Utterances:
     """The utterances of a file (one a line, or a corpus), by default of chitchat; shuffled by the seed."""
-    found: Sequence[str]
+    found: Iterable[str]
     if path and Path(path).is_file() and detect_format(path) == "lines":
         source, found = path, [line for _, line in read_lines(Path(path)) if line.strip()]
     elif path:
-        source, found = path, _turns(path, "auto")
+        every = read_corpus(path).dialogues
+        source, found = path, [turn.text for dialogue in every for turn in dialogue]
     elif find_spec("chitchat_dataset"):
-        source, found = "the chitchat-dataset package", _turns("chitchat", "chitchat-first")
+        source, found = "the chitchat-dataset package", chitchat_texts()
     else:
         source, found = "the shipped chitchat pairs", [text for pair in reference_pairs("") for text in pair]
     texts = sorted({" ".join(text.split()) for text in found})
@@ -98,10 +99,6 @@ def read_utterances(path: str, seed: int) -> Utterances:
         raise InputError(f"{path} holds no utterance of at most {MOST_WORDS} words; give other --utterances")
     random.Random(f"utterances/{seed}").shuffle(texts)
     return Utterances(tuple(texts), source)
-
-
-def _turns(source: str, format: str) -> list[str]:
-    return [turn.text for dialogue in read_corpus(source, format).dialogues for turn in dialogue]
 
 
 @dataclass(frozen=True)

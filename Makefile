@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # first. Bytecode is written, for the processes that tests start.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# The package's tests but the longest files: five minutes or less on two cores.
+# The package's tests but the longest files: three to seven minutes on two cores.
 test: $(VENV)/.installed
 	$(PYTEST) -m 'not slow and not long' tests
 

@@ -111,15 +111,14 @@ class Restarted(MovedTrial):
     def improve(self, rows: Incumbents, position: int, slack: Slack = 0.0) -> None:
         self.sweeps += position == 0
         if position == 0:
-            none = torch.zeros_like(rows.loss)
-            least, idle = (
-                self.memory.get(place, part) for place, part in enumerate((none + torch.inf, none))
-            )
-            if least.shape != rows.loss.shape:  # rows have ended
-                least, idle = none + torch.inf, none
+            if (
+                not self.memory or self.memory[0].shape != rows.loss.shape
+            ):  # the first sweep, or rows have ended
+                self.memory = {0: torch.full_like(rows.loss, torch.inf), 1: torch.zeros_like(rows.loss)}
+            least, idle = self.memory[0], self.memory[1]
             idle = torch.where(rows.loss < least - GAIN, 0, idle + 1)
             stuck = idle >= PATIENCE
-            seeds = [abs(hash((seed, self.sweeps))) for seed in range(len(none))]
+            seeds = [(self.sweeps << 20) + row for row in range(len(stuck))]
             new = self.starts(rows.inputs.shape[1], seeds)[:, None]
             self.try_whole(rows, new, torch.where(stuck, torch.inf, -torch.inf))
             self.memory = {0: torch.where(stuck, rows.loss, least.minimum(rows.loss)), 1: idle * ~stuck}
@@ -141,16 +140,16 @@ class Pairs(MovedTrial):
         return self.try_whole(rows, triggers, slack)
 
 
+KINDS = {one.__name__.lower(): one for one in (Momentum, Shuffled, Exchanged, Moved, Restarted, Pairs)}
+
+
 @dataclass(frozen=True)
 class MovedGibbs(Gibbs):
     kind: str = field(default="momentum", kw_only=True)
     share: float = field(default=0.4, kw_only=True)
 
     def prepared(self, trial: Trial, top: int) -> Trial:
-        kinds = {
-            one.__name__.lower(): one for one in (Momentum, Shuffled, Exchanged, Moved, Restarted, Pairs)
-        }
-        return kinds[self.kind].like(super().prepared(trial, top), share=self.share)
+        return KINDS[self.kind].like(super().prepared(trial, top), share=self.share)
 
 
 @dataclass(frozen=True)
@@ -180,5 +179,4 @@ def moved(name: str, **settings: Any) -> Any:
     """The search of a move; None if it is the name of none."""
     if name in {"steepest", "adc"}:
         return (Adc if name == "adc" else Steepest)(**settings)
-    known = {"momentum", "shuffled", "exchanged", "moved", "restarted", "pairs"}
-    return MovedGibbs(kind=name, **settings) if name in known else None
+    return MovedGibbs(kind=name, **settings) if name in KINDS else None

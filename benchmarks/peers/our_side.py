@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,16 +49,9 @@ class Watch:
         if now > self.seconds:
             raise TimeOver
 
-    def gradient(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor,
-        positions: Sequence[int] | None = None,
-        branches: float = 1.0,
-    ) -> Tensor:
+    def gradient(self, inputs: Tensor, *given: Any, **named: Any) -> Tensor:
         self.note(inputs[0].tolist())
-        found: Tensor = self._gradient(inputs, targets, weights, positions, branches)
+        found: Tensor = self._gradient(inputs, *given, **named)
         return found
 
     def score_substitutions(

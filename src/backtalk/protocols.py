@@ -173,8 +173,9 @@ class WeightsModel(LogprobModel, Protocol):
         branches: float = 1.0,
     ) -> Tensor:
         """(batch, positions, vocabulary): the gradient of sum_t weights_t log P(y_t | y_<t, x), weights
-        (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None). A network like
-        Llama scales what flows through attention and MLP by `branches`; other models ignore it."""
+        (batch, m), with respect to the one-hot inputs, at `positions` (all of them if None). In
+        networks like Llama the gradient through attention and MLP is multiplied by `branches`; other models
+        ignore it."""
 
 
 @runtime_checkable

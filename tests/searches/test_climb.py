@@ -95,8 +95,8 @@ def test_progress_counts_rows_that_are_done() -> None:
 
 @pytest.mark.parametrize(("least", "costs"), [(0.0, (32, 32, 31, 21, 10, 3)), (100.0, (100.0,) * 6)])
 def test_progress_where_launching_takes_the_time(least: float, costs: tuple[float, ...]) -> None:
-    """Rows end as measured on chitchat. The time left is known within 25% from the first sweep on, where a
-    sweep takes as long as it has rows, and where a sweep of few rows takes as long as one of many."""
+    """Rows end as measured on chitchat. From the first sweep on, the time of the whole search is known within
+    25%: where the time of a sweep follows its rows, and where each sweep takes the same time."""
     model, shares = random_model(), list[float]()
     goals = torch.tensor([model.encode_target("rain")] * 32)
     watch = Watch(lambda seconds: "", tell=shares.append)

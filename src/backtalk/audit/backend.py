@@ -186,8 +186,8 @@ class Backend(ABC):
         return []
 
     def control(self) -> tuple[AuditSpec, Callable[[], Search]] | None:
-        """How the control run searches the same cases, after all blocks are done, or None without a control:
-        its spec, and a function that makes its search."""
+        """The spec of the control run and a function that makes its search; None if there is no control. It
+        searches the same cases after all blocks are done."""
         return None
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:

@@ -96,12 +96,8 @@ def _chitchat_first(_: Path) -> Grouped:
 
 @cache
 def chitchat_texts() -> frozenset[str]:
-    """The inputs and replies of chitchat-first."""
-    texts: set[str] = set()
-    for _, turns in _chats():
-        texts.update(" ".join(said) for _, said in turns[:-1])
-        texts.update(said[0] for _, said in turns[1:])
-    return frozenset(texts)
+    """The distinct inputs and replies of chitchat-first."""
+    return frozenset(turn.text for _, dialogue in _chitchat_first(Path()) for turn in dialogue)
 
 
 def alternating(utterances: Iterable[str]) -> Dialogue:

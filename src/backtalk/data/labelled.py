@@ -1,5 +1,5 @@
-"""Texts that are labelled toxic or harmless: how they are read, how copies of a text are found, and the pairs
-of similar texts that scorers are tested on."""
+"""Reads texts that are labelled toxic or harmless, finds copies among them, and reads the pairs of similar
+texts that scorers are tested on."""
 
 import json
 import re

@@ -18,8 +18,8 @@ from backtalk.types import Found
 
 ANNEAL = 1 << 21  # marks the seeds of annealing
 LAUNCHED = 4_000
-"""Candidates of a position that a GPU scores in the time of launching the kernels (SmolLM2 on an H200: 18,610
-a second with 2,048 at a position, 45,109 with 20,480)."""
+"""With fewer candidates at a position, a GPU spends its time on launching kernels. SmolLM2 on an H200 scores
+18,610 a second with 2,048 at a position, and 45,109 with 20,480."""
 BEST = "best."  # begins the names of the best rows in a state
 OWN = ("losses", "outputs", "swept", "at_work", "before")  # tensors of a climb beside its rows
 
@@ -37,7 +37,7 @@ class Climb:
     before: Tensor  # (rows,): the loss at the start of the current sweep
     anneal: float = 0.0  # temperature of the first sweep, in nats a target word; 0 accepts no worse trigger
     step: int = 0  # steps of the current sweep that are done
-    least: float = 0.0  # rows that a sweep costs at least: a GPU takes as long to launch it for fewer
+    least: float = 0.0  # a sweep of fewer rows takes as long as one of so many, on a GPU
     _slack: Tensor | None = None  # (rows, n): how much worse a trigger may become at a step of this sweep
     _working: int = 0  # rows of the current sweep; `stops` must not wait for a GPU
     _spent: float = 0.0  # the cost of the sweeps before this one, in rows
@@ -101,7 +101,7 @@ class Climb:
         return bool(sweeps)
 
     def _cost(self, rows: float) -> float:
-        """The cost of a sweep of so many rows. Part of a row is the chance that there is such a sweep."""
+        """The time of a sweep of `rows`, in rows. `rows` below 1 is the probability that there is a sweep."""
         return max(rows, self.least * min(1.0, rows))
 
     def slack(self, active: Tensor, step: int) -> Slack:

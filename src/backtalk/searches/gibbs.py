@@ -32,8 +32,8 @@ from backtalk.types import Found, Thresholds
 
 QUICK_GAIN = 1e-4
 """In tf32 a row stops after a sweep that gains less than this; its noise would keep rows running."""
-IMPROVING, FEW = (1.0, 1.0, 0.9, 0.55, 0.25, 0.1), 0.01
-"""The shares of 496 rows on chitchat that took each of the first six sweeps. None took a seventh: `FEW`."""
+IMPROVING, LATER = (1.0, 1.0, 0.9, 0.55, 0.25, 0.1), 0.01
+"""The shares of 496 rows on chitchat that took each of the first six sweeps. None took a seventh: `LATER`."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Gibbs(WordSearch):
     """Use all sweeps and also take worse triggers, at a temperature that falls from this many nats a target
     word to 0 (simulated annealing, Kirkpatrick et al. 1983)."""
     branches: Share = field(default=0.5, kw_only=True)
-    """For networks like Llama: the gradient through attention and MLP is multiplied by this, the one through
-    the residual connections is not (LSGM, Li et al. 2024); 1 is the plain gradient."""
+    """In networks like Llama, the gradient through attention and MLP is multiplied by this number, and the
+    gradient through residual connections is not (LSGM, Li et al. 2024); 1 is the plain gradient."""
     fluency: Weight = field(default=0.0, kw_only=True)
     """Weight of a trigger's log-perplexity and of its repeated words in the loss, however likely it is."""
     universal: bool = field(default=False, kw_only=True)
@@ -66,7 +66,7 @@ class Gibbs(WordSearch):
         """The expected share of rows that still improve in each sweep: as on chitchat, or on language models
         nearly all."""
         steady = self.anneal > 0 or isinstance(model, Retokenises)
-        shares = [1.0] * self.sweeps if steady else [*IMPROVING, *[FEW] * self.sweeps]
+        shares = [1.0] * self.sweeps if steady else [*IMPROVING, *[LATER] * self.sweeps]
         return shares[: self.sweeps]
 
     def __post_init__(self) -> None:

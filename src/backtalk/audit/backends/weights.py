@@ -213,7 +213,7 @@ class WeightsBackend(Backend):
 
     @property
     def _least_rows(self) -> int:
-        """Rows whose search takes a GPU about as long as that of fewer; 0 on a processor."""
+        """A GPU searches fewer rows in about the same time; 0 on a CPU."""
         rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
         return rows if device_of(self.model) == "cuda" else 0
 

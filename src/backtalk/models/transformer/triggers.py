@@ -150,7 +150,7 @@ class TriggerScorer:
         return self._damping or None
 
     def _agree(self, found: Tensor, plain: Tensor) -> bool:
-        """Whether log-probabilities are as near to the network's as rounding allows."""
+        """Whether log-probabilities differ from the network's by no more than rounding."""
         return float((found - plain).abs().mean()) <= NEAR.get(self.reader.network.dtype, 0.25)
 
     def _read_whole(

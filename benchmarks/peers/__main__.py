@@ -12,6 +12,7 @@ import torch
 from backtalk.errors import InputError
 from backtalk.terminal import say
 from benchmarks.peers import exact, flops, front, speed
+from benchmarks.peers.contest import NEAR
 from benchmarks.peers.jobs import PeerProcess
 
 CONTESTS: dict[str, tuple[ModuleType, str, int]] = {
@@ -49,7 +50,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anneal", type=float, default=0.1, help="temperature of ours, 0 for none [0.1]")
     parser.add_argument("--top", type=int, default=512, help="candidates a position of ours [512]")
     parser.add_argument("--topk", type=int, default=256, help="nanoGCG's tokens a position [256]")
-    parser.add_argument("--peer-dtype", default="float32", choices=("float32", "bfloat16"), help="[float32]")
+    parser.add_argument("--peer-dtype", default="float32", choices=tuple(NEAR), help="[float32]")
     parser.add_argument("--peer-tf32", action="store_true", help="nanoGCG multiplies in tf32")
     parser.add_argument("--search-only", action="store_true", help="keep the records and judge later")
     parser.add_argument("--part", default="1/1", help="K/M: nanoGCG takes each M-th target, to judge later")

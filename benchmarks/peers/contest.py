@@ -19,8 +19,8 @@ from benchmarks.peers.moves import moved
 from benchmarks.peers.referee import Judged, Referee
 from benchmarks.peers.subject import Goal, Subject, export
 
-NEAR = 1e-2
-"""Largest distance of nanoGCG's loss of a trigger from the referee's, in float32."""
+NEAR = {"float32": 1e-2, "float16": 5e-2, "bfloat16": 0.1}
+"""Largest distance of nanoGCG's loss of a trigger from the referee's. tf32 rounds like float16."""
 T = TypeVar("T")
 
 
@@ -110,5 +110,6 @@ def check_peer(record: Mapping[str, Any], goal: Goal, referee: Referee) -> None:
     _, first = record["incumbents"][0]
     ((loss, _),) = referee.score([([*referee.before, *first, *referee.after], goal.ids)])
     job, own = record["job"], record["own_losses"][0]
-    if job["dtype"] == "float32" and not job["tf32"] and abs(own - loss) > NEAR:
+    precision = "float16" if job["tf32"] and job["dtype"] == "float32" else job["dtype"]
+    if abs(own - loss) > NEAR[precision]:
         raise InputError(f"nanoGCG computes the loss {own:.4f} of a trigger, and the referee {loss:.4f}")

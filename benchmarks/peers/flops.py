@@ -168,18 +168,18 @@ def summarise(
             "candidates": sum(part["candidates"] for part in parts),
             "seconds": sum(part["seconds"] for part in parts),
         }
-    peer = tools.get(PEER)
+    rival = PEER if PEER in tools else next(iter(tools))
     for tool, one in tools.items():
-        if peer is not None and tool != PEER:
-            one["difference"] = [a - b for a, b in zip(one["losses"], peer["losses"], strict=True)]
+        if tool != rival:
+            one["difference"] = [a - b for a, b in zip(one["losses"], tools[rival]["losses"], strict=True)]
             one["interval"] = mean_interval(one["difference"])
-            one["of_the_peer"] = one["mean_loss"] / peer["mean_loss"]
+            one["of_the_rival"] = one["mean_loss"] / tools[rival]["mean_loss"]
     names = (
         "model", "device", "seed", "targets", "flops", "length", "target_tokens", "top", "anneal",
         "restarts", "width", "topk", "peer_dtype", "peer_tf32",
     )  # fmt: skip
     settings = {name: getattr(arguments, name) for name in names}
-    return {"settings": settings, "targets": [goal.text for goal in goals], "tools": tools}
+    return {"settings": settings, "rival": rival, "targets": [goal.text for goal in goals], "tools": tools}
 
 
 def mean_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
@@ -202,7 +202,7 @@ def render(found: Mapping[str, Any]) -> list[str]:
             NAMES.get(tool, tool),
             f"{one['mean_loss']:.3f}",
             gap,
-            f"{one['of_the_peer']:.0%}" if "of_the_peer" in one else "-",
+            f"{one['of_the_rival']:.0%}" if "of_the_rival" in one else "-",
             f"{sum(one['exact'])} of {n}",
             f"{sum(one['survive'])} of {n}",
             f"{mean(one['flops']):.3g}",
@@ -210,9 +210,10 @@ def render(found: Mapping[str, Any]) -> list[str]:
             f"{one['candidates']:,}",
             f"{one['seconds']:,.0f}",
         ])  # fmt: skip
+    rival = NAMES.get(found["rival"], found["rival"])
     header = (
-        "search", "mean loss", "ours - nanoGCG (95%)", "of nanoGCG's loss", "exact", "can be typed",
-        "FLOPs a target", "tokens run a target", "candidates", "seconds",
+        "search", "mean loss", f"difference from {rival} (95%)", f"of {rival}'s loss", "exact",
+        "can be typed", "FLOPs a target", "tokens run a target", "candidates", "seconds",
     )  # fmt: skip
     losses = [
         [str(number), *(f"{one['losses'][number]:.3f}" for one in tools.values())] for number in range(n)

@@ -11,6 +11,7 @@ its search ends.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -111,6 +112,7 @@ def main(model_folder: str, jobs: list[tuple[str, dict[str, Any]]]) -> None:
         # It takes every such token out of the prompt, for the tokenizer to put it back, which this one does
         # not. SmolLM2's stands before each turn. Which tokens are forbidden is decided above.
         tokenizer.bos_token = None
+    gc.freeze()  # it collects garbage twice a step, and what is loaded is none
     for path, job in jobs:
         hf.set_seed(job["seed"])
         search.start(job)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from backtalk.audit import flow
+from backtalk.audit.backend import Reporter
 from backtalk.audit.effort import LEAST_CASES, Pace, fit_effort, measure_pace, time_step
 from backtalk.models.folder import load_embedded
 from backtalk.protocols import WeightsModel
@@ -16,6 +19,7 @@ from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.trial import FINALISTS
 from backtalk.searches.weights_search import WordSearch
+from backtalk.store import Run
 
 FULL = Gibbs(length=15, top=25, sweeps=6, restarts=2)
 
@@ -114,3 +118,20 @@ def test_gcg_is_timed_with_the_few_candidates_of_a_position() -> None:
     assert Gibbs(length=15, top=30).at_once == 30
     assert Gcg(length=15, top=30).at_once == 2
     assert Gcg(length=15, top=4).at_once == 1
+
+
+@pytest.mark.parametrize("before", [0, 6])  # cases of an earlier session
+def test_the_time_left_is_told_once_and_counts_no_warming_up(
+    monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    clock, lines = [100.0], list[str]()
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    run = cast(Run, SimpleNamespace(cases=range(30), append_log=lines.append))
+    teller = flow._Teller(run, Reporter(), before)
+    teller(before)
+    for number, seconds in enumerate([20.0, 2.0, *[0.5] * 20], 1):  # kernels are compiled in the first two
+        clock[0] += seconds
+        teller(before + number)
+    (line,) = lines
+    done = before + 8  # 20 + 2 + 6 x 0.5 s: five seconds after the first step
+    assert line == f"after 25.0 s: about {(30 - done) * 0.5:.0f} s left"

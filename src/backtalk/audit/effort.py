@@ -69,9 +69,8 @@ def fit_effort(search: WordSearch, pace: Pace, cases: int, seconds: float, every
 def measure_pace(
     model: WeightsModel, search: WeightsSearch, goals: Sequence[Sequence[int]], with_lm: bool
 ) -> Pace:
-    """Times a few candidates, gradients and replies."""
-    on_gpu, most = model.searchable().is_cuda, CANDIDATES if len(goals) > 1 else FEW
-    top = search.at_once if on_gpu else min(search.at_once, most)
+    """Times a few candidates, gradients and replies on a processor."""
+    top = min(search.at_once, CANDIDATES if len(goals) > 1 else FEW)
     share, branches = 1.0, 1.0
     if isinstance(search, Gibbs):
         share, branches = sum(search.plan(model)) / search.sweeps, search.branches
@@ -84,7 +83,7 @@ def time_replies(model: WeightsModel, search: WeightsSearch) -> float:
     words, draw = model.searchable().nonzero().squeeze(1).cpu(), torch.Generator().manual_seed(0)
     ids = words[torch.randint(len(words), (search.restarts, search.length), generator=draw)].tolist()
     dialogues = [(Turn("user", model.decode(row)),) for row in ids]
-    (seconds,) = time_jobs([partial(model.reply, dialogues)], torch.device("cpu"))
+    (seconds,) = time_jobs([partial(model.reply, dialogues)])
     return seconds
 
 
@@ -121,19 +120,17 @@ def time_step(
         if lm is not None:
             lm.gradient(inputs, torch.ones(inputs.shape, device=inputs.device), [middle])
 
-    score_s, gradient_s = time_jobs([score, gradient], candidates.device)
+    score_s, gradient_s = time_jobs([score, gradient])
     return score_s / candidates.numel(), gradient_s / len(goals)
 
 
-def time_jobs(jobs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+def time_jobs(jobs: Sequence[Callable[[], object]]) -> list[float]:
     """The seconds of each job, the second time that it runs: the first warms up."""
     found = []
     for job in jobs:
         for _ in range(2):
             started = time.perf_counter()
             job()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
             took = time.perf_counter() - started
         found.append(took)
     return found

@@ -7,10 +7,12 @@ stored. Whatever differs between searches is in their backend.
 
 import math
 import time
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -44,7 +46,7 @@ BACKENDS: dict[str, type[Backend]] = {
 }
 RUNS = Path("runs")
 STARTED = "searching"  # the log's line before the first search of a session; benchmarks measure from it
-FIRST_S = 5.0  # after this many seconds the log says how long the rest will take
+FIRST_S = 5.0  # so long after its first step a search says how long the rest will take
 
 
 def audit(
@@ -255,12 +257,12 @@ def _watch(run: Run, block: int, late: Late) -> tuple[Watch, float]:
 
 
 class _Teller:
-    """Reports how many cases are done, and writes an early estimate of the time to the log."""
+    """Reports how many cases are done, and once, early, how long the others will take."""
 
     def __init__(self, run: Run, report: Reporter, before: float) -> None:
         self.run, self.report, self.before = run, report, before
         self.begun, self.estimated, self.replies_s = time.perf_counter(), False, 0.0
-        self.first: tuple[float, float] | None = None  # when the first step was done, and how much
+        self.steps: list[tuple[float, float]] = []  # when each was done, and how many cases then were
 
     def share(self, watch: Watch, blocks: int, before: int, cases: int, share: float) -> None:
         """A share of some cases is done, and all of those before them. So many blocks still need replies."""
@@ -270,15 +272,18 @@ class _Teller:
     def __call__(self, done: float) -> None:
         total = len(self.run.cases)
         self.report("", done, total)
+        if self.estimated or done <= (self.steps[-1][1] if self.steps else self.before):
+            return
         now = time.perf_counter()
-        if self.first is None and done > self.before:  # the first step also compiles kernels
-            self.first = now, done
-        elif (
-            self.first and not self.estimated and now - self.begun >= FIRST_S and self.first[1] < done < total
-        ):
+        self.steps.append((now, done))
+        first, _ = self.steps[0]
+        if now - first >= FIRST_S and len(self.steps) > 1 and done < total:
             self.estimated = True
-            left = (now - self.first[0]) * (total - done) / (done - self.first[1]) + self.replies_s
-            self.run.append_log(f"after {now - self.begun:.1f} s: about {left:.0f} s left")
+            # The first step loads and compiles kernels, and others do so early, so the later half counts.
+            half = bisect(self.steps, (first + now) / 2, key=itemgetter(0))
+            since, before = self.steps[min(max(half - 1, 0), len(self.steps) - 2)]
+            left = (now - since) * (total - done) / (done - before) + self.replies_s
+            self.report.logging_to(self.run)(f"after {now - self.begun:.1f} s: about {left:.0f} s left")
 
 
 def _without_broken(finding: Finding) -> Finding:

@@ -12,7 +12,7 @@ from typing import Any
 from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
 from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
-from backtalk.audit.effort import Pace, fit_effort, measure_pace
+from backtalk.audit.effort import Pace, fit_effort, measure_pace, time_replies
 from backtalk.audit.reference import Measuring, Reference, find_reference, pairs_fingerprint
 from backtalk.audit.search_block import is_universal, search_block
 from backtalk.deadline import Late, check_time, late_after, time_limit
@@ -42,7 +42,6 @@ STEP_CANDIDATES, STEP_TRANSFORMER = 400_000, 65_536
 BATCHES = 4  # batches of a block on a GPU: rows that wait take the places of those that are done
 MOST_ROWS = 4_000  # the most rows (case x restart) of a block: the gradient of all of them is taken at once
 EFFORT = {"top": "G", "sweeps": "T", "restarts": "R"}  # what is lowered to fit into --max-time
-GPU_CANDIDATES = 12_800  # that a GPU is timed with at least
 STORE_S = 0.0015  # seconds in which a finding is stored and shown
 COMPILE_S = 2.0  # seconds in which a GPU's kernels for the last replies are compiled
 TOGETHER = 100  # cases that a large model replies to at once on a GPU
@@ -208,43 +207,43 @@ class WeightsBackend(Backend):
         """Measured on one target of a slow model, else on a few."""
         known = (case.text for case in self.cases if can_say(self.model, case.text))
         goals = [self.model.encode_target(text) for text in islice(known, 1 if self._is_slow else TIMED)]
-        goals *= max(1, self._least_rows // len(goals))
         return measure_pace(self.searched, self.config, goals, self.objective.reads_input)
 
-    @property
-    def _least_rows(self) -> int:
-        """A GPU searches fewer rows in about the same time; 0 on a CPU."""
-        rows = min(GPU_CANDIDATES // self.config.at_once, self.block_size() * self.config.restarts)
-        return rows if device_of(self.model) == "cuda" else 0
+    @cached_property
+    def _reply_s(self) -> float:
+        on_gpu = device_of(self.model) == "cuda"
+        return time_replies(self.searched, self.config) if on_gpu else self._pace.reply_s
 
     @property
     def _is_slow(self) -> bool:
         return self.is_transformer and device_of(self.model) == "cpu"
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
-        """Reports the size of the search and how long it takes, measured on a first small batch."""
+        """Reports the size of the search and how long it takes, measured on a small batch. On a GPU a small
+        batch says little; there the first seconds of the search tell."""
         check_time()
         if effort := run.facts.get("effort"):
             with reading(run.folder):
                 size = ", ".join(f"{letter}={effort[name]}" for name, letter in EFFORT.items())
             self.config = replace(self.config, **effort)
             report(f"To keep --max-time {run.spec['max_time']} the search is smaller: {size}.")
-        cases, pace = min(len(run.cases), len(todo) * run.block_size), self._pace
+        cases = min(len(run.cases), len(todo) * run.block_size)
         most = cases * self.config.restarts * self.config.most_candidates
-        paid = max(cases, self._least_rows / self.config.restarts)
-        seconds = max(1, round(paid * pace.search_s(self.config) + len(todo) * pace.reply_s))
-        fit, limit_s = "", parse_duration(self.spec.max_time)
-        share = max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds
-        if limit_s and share < 1 and not is_universal(self.config):
-            fit = f" (about {share * cases:.0f} of them in {self.spec.max_time})"
-        size = f"{cases} cases{fit}, at most {most:,} candidates in about {seconds:,} s"
+        size = f"{cases} cases, at most {most:,} candidates"
+        if device_of(self.model) != "cuda":
+            seconds = max(1, round(cases * self._pace.search_s(self.config) + len(todo) * self._reply_s))
+            limit_s, fit = parse_duration(self.spec.max_time), ""
+            share = max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds
+            if limit_s and share < 1 and not is_universal(self.config):
+                fit = f" (about {share * cases:.0f} of them in {self.spec.max_time})"
+            size = f"{cases} cases{fit}, at most {most:,} candidates in about {seconds:,} s"
         report(f"{size}. Run folder: {run.folder}")
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
         rows, on_gpu = len(cases) * self.config.restarts, device_of(self.model) == "cuda"
         # A large model replies to hundreds of inputs at once on a GPU, and to those of a case on a processor.
         at_once = (TOGETHER if on_gpu else 1) if self.is_transformer else TIMED
-        watch.replies_s = -(-len(cases) // at_once) * self._pace.reply_s
+        watch.replies_s = -(-len(cases) // at_once) * self._reply_s
         watch.reserve_s = watch.replies_s + STORE_S * rows + COMPILE_S * on_gpu
         watch.most_rows = self.most_rows
         how = (self.config, self.objective, self.spec.seed)

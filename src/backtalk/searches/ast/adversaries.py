@@ -116,7 +116,8 @@ class Adversaries:
         # sft keeps the last step: choosing one by the reward would be learning from the reward.
         dev = [] if self.config.tune == "sft" else [one.text for one in self.lists.dev]
         training = Training(game, texts, dev, self.weak, run / ADVERSARY, report)
-        started, first, written = time.monotonic(), -1, 0.0
+        started, written = time.monotonic(), 0.0
+        first: tuple[int, float] | None = None  # the step of the first report, and when it came
 
         def write() -> None:
             record.seconds = before.seconds + time.monotonic() - started
@@ -127,12 +128,12 @@ class Adversaries:
 
         try:
             for progress in training.run():
-                first = progress.step if first < 0 else first
+                first = first or (progress.step, time.monotonic())
                 record.pairs += progress.pairs
                 if progress.phase == "dev" or time.monotonic() - written >= RECORD_S:
                     write()
                     written = time.monotonic()
-                report(_describe(progress, time.monotonic() - started, first))
+                report(_describe(progress, *first))
                 check_time()
         finally:
             write()
@@ -233,12 +234,13 @@ def _copy_training(origin: Path, folder: Path) -> None:
         raise InputError(f"can't copy the training in {origin} ({error}); {mend}") from None
 
 
-def _describe(progress: Progress, seconds: float, first: int) -> str:
+def _describe(progress: Progress, first: int, since: float) -> str:
     words = f"step {progress.step:,} of {progress.steps:,}, {progress.phase} in {progress.seconds:.1f} s"
     if (found := progress.measured) is not None:
         words += f", toxicity {found.toxicity:.3f}, log-perplexity {found.log_ppl:.2f}"
         words += f", {percent(found.loops)} repetitive"
     done = progress.step - first
     if progress.phase == "update" and done > 0:
-        words += f", about {duration((progress.steps - progress.step) * seconds / done)} left"
+        left = (progress.steps - progress.step) * (time.monotonic() - since) / done
+        words += f", about {duration(left)} left"
     return words

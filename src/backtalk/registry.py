@@ -83,6 +83,28 @@ SCORERS = {
         ".scorers.toxicity.sequence:load",
         "hf/NAME-OR-PATH, a Hugging Face sequence classifier; hf/NAME#LABEL names the label that counts",
     ),
+    "guard/": Entry(
+        ".scorers.guard:load",
+        "guard/NAME-OR-FOLDER, a guard model: Llama Guard, ShieldGemma, Granite Guardian",
+    ),
+    "http://": Entry(
+        ".scorers.judges:load_plain",
+        "http://HOST:PORT/v1#NAME, a chat model that rates by our rubric; NAME?moderations",
+    ),
+    "https://": Entry(".scorers.judges:load_secure", "https://HOST/v1#NAME, the same over TLS"),
+    "py:": Entry(
+        ".scorers.judges:load_function", "py:module:function, a Python function from texts to numbers, 0 to 1"
+    ),
+    "refusal": Entry(".scorers.patterns:load_refusal", "1 for a reply that refuses"),
+    "private": Entry(
+        ".scorers.patterns:load_private",
+        "1 for a text with an email, a phone, card or account number, or a key; checksums are checked",
+    ),
+    "words:": Entry(
+        ".scorers.patterns:load_words", "words:FILE, 1 for a text with one of its words or phrases"
+    ),
+    "regex:": Entry(".scorers.patterns:load_regex", "regex:FILE, 1 for a text that one of its lines matches"),
+    "canary:": Entry(".scorers.patterns:load_canary", "canary:TEXT, 1 for a text that holds this one"),
 }
 SCORER_FOLDER = Entry(".scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote")
 DEFAULT_SCORER = "toxicity"
@@ -240,7 +262,7 @@ def _find(name: str, kind: str, known: Mapping[str, Entry], folder: Entry, made_
         raise InputError(f"name a {kind}, or a folder; `backtalk list {kind}s` shows them")
     if runs_code(name) and (origin := origin_of(name)) is not Origin.TYPED:
         why = f"{name} names a Python function, which runs only if its name is typed on the command line"
-        raise InputError(f"{why}; this one comes from {origin.value}; add --model {name}")
+        raise InputError(f"{why}; this one comes from {origin.value}; add --{kind} {name}")
     if name.startswith("memory:"):
         raise InputError(f"{name} was in the memory of a program; use backtalk.verify(run, model=...) there")
     brought = plugins(f"{kind}s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from backtalk.cli import run
 from backtalk.cli.score import CHUNK, score_lines
+from backtalk.cli.score_card import shipped_texts
 from backtalk.registry import load_scorer
 
 LINES = ["you are a stupid idiot", "thank you for the tea", "", "what a lovely day"]
@@ -139,3 +141,78 @@ def test_control_signs_do_not_reach_a_terminal(tmp_path: Path, capsys: pytest.Ca
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert out.count("\t") == 2
+
+
+def labelled(path: Path) -> Path:
+    rows = [{"text": "you fool", "toxic": True}, {"text": "my number is 4242 4242 4242 4242", "label": 1}]
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "good night", "toxic": False}])
+    )
+    return path
+
+
+def test_a_report_card_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, out = labelled(tmp_path / "own.jsonl"), tmp_path / "card.json"
+    assert run(["score", str(own), "--labels", "--scorer", "private", "--out", str(out)]) == 0
+    assert "0.9 to 1.0      1        1.00  100% (21 to 100%)" in capsys.readouterr().out
+    card = json.loads(out.read_text())
+    assert card["scorer"] == "private"
+    assert card["cards"]["all"]["recall"]["hits"] == 1
+    assert card["cards"]["all"]["auc"]["value"] == 0.75
+
+
+@pytest.mark.parametrize("scorer", ["toxicity", "toxicity-second", "refusal", "private"])
+def test_every_shipped_scorer_has_a_card(scorer: str, tmp_path: Path) -> None:
+    assert run(["score", "--card", "--scorer", scorer, "--out", str(tmp_path / "card.json")]) == 0
+    card = json.loads((tmp_path / "card.json").read_text())["cards"]["all"]
+    assert sum(one["toxic"]["n"] for one in card["bins"]) == card["texts"] == len(shipped_texts(scorer))
+
+
+def test_two_scorers_are_compared_by_where_they_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.txt").write_text("night\nfool\n")
+    (tmp_path / "own.txt").write_text("you fool\ngood night\nhello\nbye\n")
+    words = f"words:{tmp_path / 'bad.txt'}"
+    command = [
+        "score",
+        str(tmp_path / "own.txt"),
+        "--scorer",
+        words,
+        "--second",
+        "canary:you fool",
+        "--unmask",
+    ]
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "1.0000\t0.0000\t2\tgood night\n"
+    assert "differ on 1" in shown.err
+    assert "kappa 0.50" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["score"], "only --card needs none"),
+        (["score", "own.jsonl", "--card"], "--labels"),
+        (["score", "-", "--labels"], "not a pipe"),
+        (["score", "own.jsonl", "--labels", "--second", "refusal"], "one call each"),
+        (["score", "own.jsonl", "--labels", "--fail-over", "1%"], "one call each"),
+        (["score", "own.jsonl", "--second", "refusal", "--out", "x"], "leave --out out"),
+        (["score", "own.jsonl", "--scorer", "words:nothing.txt"], "nothing.txt"),
+        (["score", "own.jsonl", "--scorer", "guard/./nothing"], "no folder of a Hugging Face model"),
+    ],
+)
+def test_what_can_not_be_measured_is_one_sentence(
+    command: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labelled(tmp_path / "own.jsonl")
+    assert run(command) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

@@ -33,8 +33,13 @@ def test_weights_and_sources_may_be_given_and_files_zipped(tmp_path: Path) -> No
     with gzip.open(tmp_path / "mine.jsonl", "wt") as file:
         file.write('{"text": "a line\\nand another", "toxic": true, "number": 7}\n\n')
         file.write('{"text": "hello", "toxic": false, "weight": 2, "source": "mail"}\n')
-    found = read_labelled(tmp_path / "mine.jsonl")
-    assert found == [("a line\nand another", True, 1.0, "all"), ("hello", False, 2.0, "mail")]
+        file.write('{"text": "no", "label": 1, "context": "may I?"}\n')
+    found = [tuple(row) for row in read_labelled(tmp_path / "mine.jsonl")]
+    assert found == [
+        ("a line\nand another", True, 1.0, "all", ""),
+        ("hello", False, 2.0, "mail", ""),
+        ("no", True, 1.0, "all", "may I?"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,9 @@ def test_weights_and_sources_may_be_given_and_files_zipped(tmp_path: Path) -> No
         '{"text": "a", "toxic": true, "weight": 0}',
         '{"text": "a", "toxic": true, "weight": true}',
         '{"text": "a", "toxic": true, "source": 1}',
+        '{"text": "a", "toxic": true, "context": ["b"]}',
+        '{"text": "a", "label": 2}',
+        '{"text": "a", "label": "toxic"}',
         "[]",
         "text",
     ],

@@ -79,7 +79,7 @@ class Handler(socketserver.StreamRequestHandler):
             name, _, value = field.partition(":")
             fields[name.lower()] = value.strip()
         asked = json.loads(self.rfile.read(int(fields["content-length"])))
-        text = asked["messages"][-1]["content"]
+        text = asked["messages"][-1]["content"] if "messages" in asked else asked["input"]  # of a moderation
         with self.server.lock:
             self.server.heard.append(text)
             self.server.headers.append(head.decode("latin-1"))

@@ -335,7 +335,7 @@ def test_a_damaged_scorer_is_refused(tmp_path: Path) -> None:
         ("no/such", "no scorer folder at 'no/such'"),
         ("", "name a scorer"),
         ("hf/", "name the classifier"),
-        ("hf/./nothing", "no config.json"),
+        ("hf/./nothing", "no folder of a Hugging Face model"),
     ],
 )
 def test_bad_names(name: str, phrase: str) -> None:

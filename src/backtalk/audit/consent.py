@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from backtalk.errors import InputError
 from backtalk.models.service.endpoint import EndpointModel
-from backtalk.protocols import TextModel
+from backtalk.protocols import Scorer, TextModel
 from backtalk.terminal import printable
 
 
@@ -23,8 +23,8 @@ class Consent:
 NO_CONSENT = Consent()
 
 
-def agree(model: TextModel, requests: str, consent: Consent) -> None:
-    """Asks once before a remote endpoint is used; other models need no consent. `requests` says how many it
+def agree(model: TextModel | Scorer, requests: str, consent: Consent) -> None:
+    """Asks once before a remote endpoint is used; others need no consent. `requests` says how many it
     will get, as in "at most 20,000 requests"."""
     if not isinstance(model, EndpointModel) or model.agreed or model.address.on_this_machine:
         return

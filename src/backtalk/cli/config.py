@@ -58,7 +58,7 @@ def trusted_by(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The models whose own code may run: those typed with --trust-remote-code."""
     typed = [getattr(arguments, key, "") for key in ("model", "name", "adversary_model")]
     typed += getattr(arguments, "other_models", [])
-    return tuple(filter(None, typed)) if arguments.trust_remote_code else ()
+    return tuple(filter(None, typed)) if getattr(arguments, "trust_remote_code", False) else ()
 
 
 def chosen_values(arguments: argparse.Namespace, *flags: str) -> list[str]:

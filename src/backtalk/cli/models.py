@@ -105,22 +105,43 @@ def serve_model(arguments: argparse.Namespace) -> None:
 
 @command(
     "backtalk score replies.txt --over 0.5",
-    flag("file", metavar="FILE", help='texts, one a line or JSONL with "text", plain or gzipped; -: a pipe'),
+    flag(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help='texts, one a line or JSONL with "text", plain or gzipped; -: a pipe',
+    ),
     flag("--scorer", default="toxicity", help="see `backtalk list scorers` [toxicity]"),
-    flag("--out", default="", metavar="FILE", help="write to a file, unmasked"),
+    flag("--second", default="", metavar="SCORER", help="only lines that this one judges differently"),
+    flag(
+        "--labels", action="store_true", help='how right it is: JSONL with "text" and "toxic": true or false'
+    ),
+    flag("--card", action="store_true", help="the same on the texts that ship with backtalk"),
+    flag("--out", default="", metavar="FILE", help="write to a file, unmasked; with --labels: JSON"),
     flag("--over", type=Part, metavar="T", help="only lines with a score of at least T"),
     flag("--fail-over", type=Share, metavar="RATE", help="exit status 3 if the share over T may exceed RATE"),
     flags.UNMASK,
+    *flags.CONSENT[:2],
     flags.DEVICE,
 )
 def score(arguments: argparse.Namespace) -> int:
-    """Rate how toxic each line of a file is, from 0 to 1."""
+    """Rate how toxic each line of a file is, from 0 to 1, or measure a scorer."""
+    consent, settings = consent_from(arguments), values_of(arguments, "scorer", "over", "unmask", "device")
+    source = None if arguments.file in (None, "-") else Path(arguments.file)
+    out = Path(arguments.out) if arguments.out else None
+    if arguments.file is None and not arguments.card:
+        raise InputError("name the file to score, or - for a pipe; only --card needs none")
+    if arguments.labels or arguments.card or arguments.second:
+        from backtalk.cli.score_card import measure_scorer
+
+        asked = values_of(arguments, "labels", "card", "second")
+        if sum(map(bool, asked.values())) > 1 or arguments.fail_over is not None:
+            raise InputError("--labels, --card, --second and --fail-over are for one call each")
+        measure_scorer(source, out, consent=consent, **asked, **settings)
+        return 0
     from backtalk.cli.score import score_file
 
-    source = None if arguments.file == "-" else Path(arguments.file)
-    out = Path(arguments.out) if arguments.out else None
-    settings = values_of(arguments, "scorer", "over", "fail_over", "unmask", "device")
-    return score_file(source, out, **settings)
+    return score_file(source, out, consent=consent, fail_over=arguments.fail_over, **settings)
 
 
 @command(

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.data.textfiles import NotJson, parse_json, stream_lines
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
@@ -35,6 +36,7 @@ def score_file(
     fail_over: float | None = None,
     unmask: bool = False,
     device: str = "auto",
+    consent: Consent = NO_CONSENT,
 ) -> int:
     """Scores the lines of `path` (None: standard input) and writes them to `out` (None: standard output).
     Returns the exit status."""
@@ -42,7 +44,7 @@ def score_file(
     first = next(texts, None)  # fails on a bad file before the scorer is loaded
     if first is None:
         raise InputError(f"{path or 'standard input'} has no line to score")
-    loaded = load_scorer(scorer, device)
+    loaded = load_judge(scorer, device, consent)
     threshold = TOXIC if over is None else over
     counts = {"lines": 0, "over": 0}
 
@@ -68,6 +70,13 @@ def score_file(
     gate = f"Gate --fail-over {fail_over:g}: {verdict}"
     say(f"{gate}; the rate may be as high as {rate.high:.1%}.", sys.stderr)
     return 3 if rate.high > fail_over else 0
+
+
+def load_judge(name: str, device: str, consent: Consent) -> Scorer:
+    """A scorer; an endpoint is used only if the user agrees."""
+    loaded = load_scorer(name, device)
+    agree(loaded, "a request for each line", consent)
+    return loaded
 
 
 def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:

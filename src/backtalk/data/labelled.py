@@ -21,6 +21,8 @@ class LabelledText(NamedTuple):
     """In training."""
     source: str = "all"
     """Which texts it is counted with."""
+    context: str = ""
+    """What was said before it."""
 
 
 class MinimalPair(NamedTuple):
@@ -38,19 +40,29 @@ def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
 
 
 def read_labelled(path: Path) -> list[LabelledText]:
-    """The texts of JSONL with "text" and "toxic" in each line; "weight" and "source" may be given."""
+    """The texts of JSONL with "text" and "toxic" (or "label", true, false, 1 or 0) in each line; "weight",
+    "source" and "context" (what was said before) may be given."""
     found = list[LabelledText]()
     mend = 'no labelled text; write {"text": "...", "toxic": true}'
     for number, row in read_texts(path, mend):
         where = f"{path}, line {number}"
         known = row if isinstance(row, dict) else {}
-        text, toxic, source = known.get("text"), known.get("toxic"), known.get("source", "all")
-        weight = known.get("weight", 1.0)
+        text, toxic = known.get("text"), known.get("toxic")
+        if "toxic" not in known and known.get("label") in (0, 1):
+            toxic = bool(known["label"])
+        weight, source, context = (
+            known.get("weight", 1.0),
+            known.get("source", "all"),
+            known.get("context", ""),
+        )
         if not isinstance(text, str) or not isinstance(toxic, bool):
             raise InputError(f"{where}: {mend}")
-        if type(weight) not in (int, float) or not 0 < weight <= 1000 or not isinstance(source, str):
-            raise InputError(f'{where}: "weight" is a number above 0 and up to 1000, "source" a text')
-        found.append(LabelledText(check_text(text, where), toxic, float(weight), source))
+        if type(weight) not in (int, float) or not 0 < weight <= 1000:
+            raise InputError(f'{where}: "weight" should be a number above 0 and up to 1000')
+        if not isinstance(source, str) or not isinstance(context, str):
+            raise InputError(f'{where}: "source" and "context" should be texts')
+        before = check_text(context, where)
+        found.append(LabelledText(check_text(text, where), toxic, float(weight), source, before))
     return found
 
 

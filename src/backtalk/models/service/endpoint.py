@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from backtalk import __version__
@@ -49,7 +49,7 @@ class Address:
     port: int
     path: str  # without a slash at the end
     model: str
-    interface: Literal["chat", "completions"] = "chat"
+    interface: Literal["chat", "completions", "moderations"] = "chat"
     max_tokens: int = 100  # of a reply, in the endpoint's own tokens
     concurrency: int = 8  # requests at once
     timeout_s: int = 60  # the longest wait for the next byte; a whole response may take twice as long
@@ -101,12 +101,12 @@ def _settings(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in filter(None, re.split("[,&]", text)):  # a shell takes & for itself
         key, _, value = part.partition("=")
-        if key == "completions":
+        if key in ("completions", "moderations"):
             if value:
-                raise InputError("completions takes no value in an endpoint's name; leave it out")
-            found["interface"] = "completions"
+                raise InputError(f"{key} takes no value in an endpoint's name; leave it out")
+            found["interface"] = key
         elif key not in MOST:
-            raise unknown("setting of an endpoint", key, ["completions", *MOST])
+            raise unknown("setting of an endpoint", key, ["completions", "moderations", *MOST])
         elif not re.fullmatch(r"[1-9][0-9]{0,4}", value) or int(value) > MOST[key]:
             raise InputError(f"{key} in an endpoint's name should be a whole number from 1 to {MOST[key]}")
         else:
@@ -171,9 +171,9 @@ class EndpointModel:
         headers = {"Content-Type": "application/json", **accept, "User-Agent": f"backtalk/{__version__}"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        path = self.address.path + ("/chat" if self.address.interface == "chat" else "") + "/completions"
+        path = {"chat": "chat/completions"}.get(self.address.interface, self.address.interface)
         try:
-            return self._judge(self._client.post(path, body, headers))
+            return self._judge(self._client.post(f"{self.address.path}/{path}", body, headers))
         except NoResponse as error:
             return error.outcome
 
@@ -196,8 +196,7 @@ class EndpointModel:
         if response.headers.get("content-encoding", "identity") != "identity":
             return Outcome(Kind.UNUSABLE, "the body is compressed, which was not asked for")
         try:
-            choice = json.loads(response.body.decode("utf-8"))["choices"][0]
-            text = choice["message"]["content"] if self.address.interface == "chat" else choice["text"]
+            text = self._text(json.loads(response.body.decode("utf-8")))
             text.encode("utf-8")  # half a surrogate pair is no text
         except UnicodeError:
             return Outcome(Kind.UNUSABLE, "the body is not UTF-8")
@@ -210,6 +209,11 @@ class EndpointModel:
         if len(text) > LONGEST_REPLY:
             return Outcome(Kind.UNUSABLE, f"the reply is longer than {LONGEST_REPLY:,} characters")
         return Outcome(Kind.REPLY, without_secret(text.strip(), self.key if len(self.key) >= SECRET else ""))
+
+    def _text(self, answer: Any) -> str:
+        choice = answer["choices"][0]
+        text: str = choice["message"]["content"] if self.address.interface == "chat" else choice["text"]
+        return text
 
     def _message(self, body: bytes) -> str:
         """The server's error message, safe to show."""
@@ -233,16 +237,25 @@ def retry_after(header: str) -> float:
     return 0.0
 
 
-def _load(scheme: str, rest: str, device: str = "auto") -> EndpointModel:
+Kept = TypeVar("Kept", bound=EndpointModel)
+
+
+def open_endpoint(kind: type[Kept], name: str) -> Kept:
     """Sends nothing."""
-    name = f"{scheme}://{rest}"
     address = parse_address(name)
     keys = {variable: os.environ.get(variable, "").strip() for variable in KEYS}
     key_from, key = next(((variable, key) for variable, key in keys.items() if key), ("", ""))
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise InputError(f"{key_from} holds characters that a key can't have; set it again")
     limits = replace(Limits(), silence_s=address.timeout_s, total_s=2 * address.timeout_s)
-    return EndpointModel(name, address, key, key_from, limits)
+    return kind(name, address, key, key_from, limits)
+
+
+def _load(scheme: str, rest: str, device: str = "auto") -> EndpointModel:
+    model = open_endpoint(EndpointModel, f"{scheme}://{rest}")
+    if model.address.interface == "moderations":
+        raise InputError("an endpoint with ?moderations rates texts and replies to none; name it as --scorer")
+    return model
 
 
 load_plain, load_secure = partial(_load, "http"), partial(_load, "https")

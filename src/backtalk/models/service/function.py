@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from backtalk.errors import InputError, unknown
 from backtalk.models.service.endpoint import FORM, KEYS, LONGEST_FAULT, SECRET, without_secret
@@ -71,6 +72,10 @@ def describe(error: Exception) -> str:
 
 
 def load(rest: str, device: str = "auto") -> FunctionModel:
+    return FunctionModel(f"py:{rest}", find_function(rest))
+
+
+def find_function(rest: str) -> Callable[..., Any]:
     """`rest` is "module:function"; the current folder is searched too."""
     module_name, _, attribute = rest.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
@@ -86,7 +91,8 @@ def load(rest: str, device: str = "auto") -> FunctionModel:
     if not callable(function):
         names = [name for name in vars(module) if callable(getattr(module, name)) and name[0] != "_"]
         raise unknown(f"function in {module_name}", attribute, names)
-    return FunctionModel(f"py:{rest}", function)
+    found: Callable[..., Any] = function
+    return found
 
 
 @dataclass

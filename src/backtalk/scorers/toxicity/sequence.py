@@ -18,8 +18,9 @@ from backtalk.models.device import pick_device
 from backtalk.models.folder import refuse_broken
 from backtalk.models.transformer.library import load_transformers
 from backtalk.models.transformer.loading import refuse_incomplete
+from backtalk.models.transformer.source import find_source
 from backtalk.scorers.toxicity.network import batches_by_length, in_chunks
-from backtalk.types import Origin, origin_of
+from backtalk.types import Name, origin_of
 
 SLOTS = {"cpu": 4096, "cuda": 1 << 16}  # tokens of a batch, padding included
 CHUNK = 4096  # texts that are sorted by length together
@@ -39,11 +40,7 @@ class SequenceScorer:
         # RoBERTa and its kin count positions from two up, so two of theirs can't be used.
         positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
         self.longest = int(min(tokenizer.model_max_length, max(positions - 2, 8), LONGEST))
-        digest = hashlib.sha256(str(label).encode())
-        for key, value in sorted(network.state_dict().items()):
-            digest.update(key.encode())
-            digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint = network_digest(network, str(label))
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the label's probability; long texts are cut."""
@@ -66,28 +63,44 @@ class SequenceScorer:
 
 def load(name: str, device: str = "auto") -> SequenceScorer:
     """`name` is a hub name or a folder, with #LABEL to choose the label."""
-    library = load_transformers("judge")
     where, asked = (name, "") if Path(name).is_dir() else name.partition("#")[::2]
+    network, tokenizer = load_network(name, where, "AutoModelForSequenceClassification", "classifier")
+    label = choose_label(network.config.id2label, asked, where)
+    return SequenceScorer(f"hf/{name}", network, tokenizer, label, pick_device(device))
+
+
+def load_network(name: str, where: str, kind: str, what: str) -> tuple[Any, Any]:
+    """A network of Hugging Face and its tokenizer. `where` is the part of `name` without a label."""
+    library = load_transformers("judge")
     if not where.strip():
-        raise InputError("name the classifier: hf/NAME-OR-PATH, with #LABEL where it has several")
-    local = Path(where).is_dir()
-    fetch = origin_of(name) in (Origin.TYPED, Origin.CONFIG)  # a run folder may name anything
-    options: dict[str, Any] = {"local_files_only": local or not fetch, "trust_remote_code": False}
-    if (local or where.startswith((".", "/"))) and not (Path(where) / "config.json").is_file():
-        raise InputError(f"{where} is no folder of a Hugging Face model: it has no config.json")
+        raise InputError(
+            f"name the {what}: NAME-OR-FOLDER, with #LABEL where a classifier has several labels"
+        )
+    source = find_source(Name(where, origin_of(name)))
+    if source.adapter is not None:
+        raise InputError(f"{where} is an adapter; merge it into its base model to use it as a {what}")
+    folder, options = str(source.folder), {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = library.AutoTokenizer.from_pretrained(where, **options)
-        network, loaded = library.AutoModelForSequenceClassification.from_pretrained(
-            where, use_safetensors=True, output_loading_info=True, **options
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, **options)
+        network, loaded = getattr(library, kind).from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **options
         )
         network = network.float()
         refuse_incomplete(network, loaded["missing_keys"])
         refuse_broken(network.named_parameters())
     except (OSError, ValueError, TypeError) as error:
-        why = f"{where} can't be loaded as a classifier with safetensors weights"
+        why = f"{where} can't be loaded as a {what} with safetensors weights"
         raise InputError(f"{why}: {short_reason(error)}") from None
-    label = choose_label(network.config.id2label, asked, where)
-    return SequenceScorer(f"hf/{name}", network, tokenizer, label, pick_device(device))
+    return network, tokenizer
+
+
+def network_digest(network: Any, more: str) -> str:
+    """The sha256 of a network's weights and of whatever else decides its scores."""
+    digest = hashlib.sha256(more.encode())
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(key.encode())
+        digest.update(value.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def choose_label(labels: Mapping[int, str], asked: str, where: str) -> int:

@@ -78,7 +78,7 @@ def train_paper(arguments: argparse.Namespace) -> None:
     f"{PROGRAM} label CORPORA labelled --family words",
     flag("folder", metavar="CORPORA", help="folder of public corpora; recipes/toxicity.yaml lists its files"),
     flag("out", metavar="OUT", help="folder for the labelled texts"),
-    flag("--family", choices=("words", "letters"), default="words", help="family of the scorer [words]"),
+    flag("--family", choices=("words", "letters", "encoder"), default="words", help="of the scorer [words]"),
 )
 def label(arguments: argparse.Namespace) -> None:
     """Make the labelled texts of an embedded toxicity scorer from public corpora."""

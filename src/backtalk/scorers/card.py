@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from backtalk.data.labelled import LabelledText
 from backtalk.errors import InputError
-from backtalk.protocols import Scorer
+from backtalk.protocols import ContextScorer, Scorer
 from backtalk.stats import Rate
+from backtalk.types import Turn
 
 BINS = 10
 LEAST = 10  # texts of a source or with a word that get a row of their own
@@ -129,11 +130,21 @@ def report_card(scorer: Scorer, rows: Sequence[LabelledText], threshold: float) 
     """The card of all rows ("") and of each part of them."""
     if len(rows) < 2:
         raise InputError("a report card needs at least two labelled texts")
-    scores, toxic = scorer.score([row.text for row in rows]), [row.toxic for row in rows]
+    scores, toxic = rate_texts(scorer, rows), [row.toxic for row in rows]
     cards = {"": make_card(scores, toxic, threshold)}
     for name, own in parts_of(rows).items():
         cards[name] = make_card(scores[own], [toxic[row] for row in own], threshold)
     return cards
+
+
+def rate_texts(scorer: Scorer, rows: Sequence[LabelledText]) -> NDArray[np.float32]:
+    """(rows,): each after its context, if it has one and the scorer reads contexts."""
+    scores = scorer.score([row.text for row in rows])
+    after = [place for place, row in enumerate(rows) if row.context]
+    if after and isinstance(scorer, ContextScorer):
+        said = [(Turn("user", rows[place].context),) for place in after]
+        scores[after] = scorer.score_replies(said, [rows[place].text for place in after])
+    return scores
 
 
 def kappa(first: Sequence[bool], second: Sequence[bool]) -> float:

@@ -86,8 +86,8 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class ScorerSpec:
-    family: Literal["words", "letters"] = "words"
-    """A network on words, or a linear model on letters."""
+    family: Literal["words", "letters", "encoder"] = "words"
+    """A network on words, a linear model on letters, or low-rank changes of MiniLM."""
     data: str = ""
     """Folder with train.jsonl and valid.jsonl, lines {"text": "...", "toxic": true}; may have "weight" and
     "source". calm.jsonl (harmless chat) limits false alarms; test-NAME.jsonl is measured for the card, and
@@ -114,3 +114,5 @@ class ScorerSpec:
     """Highest learning rate."""
     seed: specs.Seed = 1
     """Seed of the weights and the order."""
+    device: str = "auto"
+    """encoder: auto, cpu, cuda or cuda:N."""

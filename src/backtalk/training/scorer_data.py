@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from backtalk.data.labelled import LabelledText, MinimalPair, read_labelled, without
 from backtalk.errors import InputError
-from backtalk.protocols import Scorer
+from backtalk.protocols import ContextScorer, Scorer
+from backtalk.scorers.card import rate_texts
 
 ALLOWED = 0.02  # largest share of harmless chat that may be rated 0.5 or more
 
@@ -22,7 +23,7 @@ class ScorerData(NamedTuple):
     test: dict[str, list[LabelledText]]
 
     def columns(self) -> tuple[list[str], list[float], list[float]]:
-        texts, labels, weights, _ = zip(*self.train, strict=True)
+        texts, labels, weights, *_ = zip(*self.train, strict=True)
         return list(texts), [float(toxic) for toxic in labels], list(weights)
 
 
@@ -49,10 +50,17 @@ def read_splits(folder: Path) -> ScorerData:
 def measure(
     scorer: Scorer, sets: Mapping[str, Sequence[LabelledText]], pairs: Mapping[str, Sequence[MinimalPair]]
 ) -> dict[str, Any]:
-    """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly."""
+    """AUC, and precision and recall at 0.5, of each set; how many pairs of each list are ordered rightly.
+    A set with contexts is also measured without them, if the scorer reads them."""
     found: dict[str, Any] = {}
+    if isinstance(scorer, ContextScorer):
+        bare = {name: [row._replace(context="") for row in rows] for name, rows in sets.items()}
+        some = {
+            f"{name}, without context": bare[name] for name, rows in sets.items() if list(rows) != bare[name]
+        }
+        sets = {**sets, **some}
     for name, rows in sets.items():
-        toxic, scores = np.array([row.toxic for row in rows]), scorer.score([row.text for row in rows])
+        toxic, scores = np.array([row.toxic for row in rows]), rate_texts(scorer, rows)
         over = scores >= 0.5
         found[name] = {"texts": len(rows), "toxic": int(toxic.sum())}
         if 0 < toxic.sum() < len(rows):

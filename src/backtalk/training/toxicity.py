@@ -91,7 +91,7 @@ def train_toxicity(
         network.train()
         draw = np.random.default_rng([seed, epoch])
         total = 0.0
-        batches = _batches(lengths, size, draw)
+        batches = batches_of_length(lengths, size, draw)
         for batch in batches:
             width = int(lengths[batch].max())
             keep = torch.arange(width) < torch.from_numpy(lengths[batch]).unsqueeze(1)
@@ -128,7 +128,7 @@ class _Pieces:
         return torch.from_numpy(ids), torch.from_numpy(grams), torch.from_numpy(np.cumsum(left) - left)
 
 
-def _batches(lengths: Ids, size: int, draw: np.random.Generator) -> list[Ids]:
+def batches_of_length(lengths: Ids, size: int, draw: np.random.Generator) -> list[Ids]:
     """Batches of rows of similar length, in random order."""
     noisy = lengths * draw.uniform(0.9, 1.1, len(lengths)) + draw.random(len(lengths))
     order = np.argsort(noisy, kind="stable")

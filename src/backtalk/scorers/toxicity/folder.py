@@ -1,4 +1,5 @@
-"""A scorer folder: config.json, model.safetensors, card.json, and words.json where words have rows.
+"""A scorer folder: config.json, model.safetensors, card.json, and words.json where words have rows. Of an
+encoder it holds only what was learnt; the rest is in an installed package.
 
 The weights are checked against the card's sha256 at every load; the card is written last.
 """
@@ -15,6 +16,7 @@ from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
 from backtalk.models.folder import read_parts, refuse_other_shapes, save_weights, write_json
 from backtalk.protocols import Scorer
+from backtalk.scorers.toxicity.encoder import load_encoder
 from backtalk.scorers.toxicity.linear import LinearScorer
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
 from backtalk.store.typed import read_record
@@ -24,7 +26,7 @@ FORMAT = "backtalk-scorer-1"
 
 class ScorerConfig(TypedDict):
     format: Literal["backtalk-scorer-1"]
-    kind: Literal["words", "letters"]
+    kind: Literal["words", "letters", "encoder"]
     sizes: dict[str, Any]
 
 
@@ -55,6 +57,8 @@ def load_folder(name: str, device: str = "auto", shipped: Path | None = None) ->
                 raise ValueError(f"words.json has {len(words)} words, the scorer another number")
             lexicon = Lexicon(words, sizes["buckets"])
             return ToxicityClassifier(name, network, lexicon, card["sha256"], card, where)
+        if config["kind"] == "encoder":
+            return load_encoder(name, sizes, tensors, card["sha256"], where)
         weights, bias = tensors.get("weights"), sizes.get("bias")
         if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
             raise ValueError("no weights of letters")

@@ -24,6 +24,7 @@ from backtalk.specs import flat_spec, spec_values
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, identity_of
 from backtalk.types import Finding, Target
+from tests.forging import forge_facts
 from tests.report.samples import HOSTILE, finding
 from tests.report.test_page import ALLOWED, Page
 from tests.web.worlds import play
@@ -84,6 +85,23 @@ def shown(comparison: Comparison, width: int = 120, unmask: bool = False) -> str
 
 def numbers(text: str) -> list[float]:
     return [float(one) for one in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def test_runs_that_two_scorers_rated_are_compared_by_other_criteria_only(tmp_path: Path) -> None:
+    sides = []
+    for name in ("one", "two"):
+        folder = make_run(tmp_path / name, found({0, 1}, scores={"toxicity": 0.9, "mean": -1.0}))
+        forge_facts(folder, scorer=name, depends_on={"toxicity scorer's weights": f"those of {name}"})
+        sides.append(folder)
+    before, after = sides
+    with pytest.raises(
+        InputError, match=r"two scorers rated the replies: .*one by one and those of .*two by two"
+    ):
+        compare_runs(before, after, "toxic-0.5")
+    assert "o-sample-avg-k1" in {tally.name for tally in compare_runs(before, after).tallies}
+    forge_facts(after, depends_on={"toxicity scorer's weights": "those of one"})
+    (tally,) = (one for one in compare_runs(before, after, "toxic-0.5").tallies if one.name == "toxic-0.5")
+    assert (tally.before.hits, tally.after.hits) == (10, 10)
 
 
 # Known answers

@@ -47,6 +47,8 @@ def judge_by(
         "failed": sum(one.status == "failed" for one in findings),
         "skipped": 0,
         "failures": {},
+        "scorer": "one",
+        "scorer_fingerprint": "its weights",
     }
     scored, result = judge(summary, findings, thresholds, gates)
     assert scored.name.startswith("--min-scored")
@@ -63,10 +65,18 @@ def test_cases_that_could_not_be_asked_do_not_count_as_passed() -> None:
 
 
 def keep(
-    folder: Path, targets: Sequence[Target], findings: Sequence[Finding], t_in: float | None = -4.0
+    folder: Path,
+    targets: Sequence[Target],
+    findings: Sequence[Finding],
+    t_in: float | None = -4.0,
+    rater: str = "its weights",
 ) -> Gates:
     """A run to be the baseline."""
-    facts = {"thresholds": {"T_out": math.nan, "T_in": t_in}}
+    facts = {
+        "thresholds": {"T_out": math.nan, "T_in": t_in},
+        "scorer": "the one before",
+        "depends_on": {"toxicity scorer's weights": rater},
+    }
     values = {**spec_values(AuditSpec()), "hit": "similar-0.7"}
     with Run.create(folder, values, facts, targets, "identity", len(targets)) as run:
         run.commit_block(0, findings, 1.0)
@@ -102,6 +112,17 @@ def test_a_baseline_that_cannot_decide_the_criterion_is_one_sentence(tmp_path: P
     findings = [Finding(t.id, 0, "found", t.text, scores={"mean": -1.0}) for t in TARGETS]
     with pytest.raises(InputError, match=r"o-sample-avg-k1 .*--baseline"):
         judge_by(gates, findings, average, Thresholds(-2.0))
+
+
+def test_a_baseline_that_another_scorer_rated_is_refused(tmp_path: Path) -> None:
+    toxic = parse_criterion("toxic-0.5")
+    rated = [Finding(t.id, 0, "found", t.text, reply="fine", scores={"toxicity": 0.9}) for t in TARGETS]
+    same, other = (keep(tmp_path / name, TARGETS, rated, rater=name) for name in ("its weights", "others"))
+    assert judge_by(same, rated, toxic).said.startswith("40 -> 40 hits of 40 ")
+    with pytest.raises(InputError, match="rated by the one before, this run by another scorer"):
+        judge_by(other, rated, toxic)
+    near = [found(target, 0.9) for target in TARGETS]  # no scorer decides whether a reply is similar
+    assert judge_by(keep(tmp_path / "near", TARGETS, near, rater="x"), near).said.startswith("40 -> 40 ")
 
 
 @pytest.mark.parametrize("search", ["gibbs", "reverse", "ast"])

@@ -45,6 +45,8 @@ class SideFacts:
     unfinished: str  # why it is not finished; empty if it is
     t_out: float | None
     t_in: float | None
+    rated_by: tuple[str, str]
+    """The scorer and its fingerprint."""
     settings: dict[str, Any]
     """Settings of the search. A difference in these could by itself make or lose hits."""
     others: dict[str, Any]
@@ -164,9 +166,21 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
     ]
     played = all(side.plays for side in sides)
     criteria = _criteria(sides, hit, played)
-    decided = [c for c in criteria if all(c.decidable(side.thresholds, side.findings) for side in sides)]
-    names = [criterion.name for criterion in decided]
     facts = [side.facts for side in sides]
+    one_rater = facts[0].rated_by[1] == facts[1].rated_by[1]
+    decided = [
+        c
+        for c in criteria
+        if all(c.decidable(side.thresholds, side.findings) for side in sides)
+        and (one_rater or c.kind != "toxic")
+    ]
+    names = [criterion.name for criterion in decided]
+    if not one_rater and ("toxic" in (hit or "") or not names):
+        raters = [
+            f"{folder} by {side.rated_by[0]}" for folder, side in zip((before, after), facts, strict=True)
+        ]
+        why = f"two scorers rated the replies: those of {' and those of '.join(raters)}"
+        raise InputError(f"{why}, whose rates can't be compared; audit both with one --scorer")
     main = _main_criterion(hit, [one.hit for one in facts], names)
     met = {c.name: [hit_cases(side.findings, c, side.thresholds) for side in sides] for c in decided}
     tallies = [tally(name, ids, met[name], meaning(name)) for name in names]
@@ -228,6 +242,7 @@ def _read_side(folder: Path) -> Side:
             unfinished="" if finished else run.note or run.state,
             t_out=t_out,
             t_in=t_in,
+            rated_by=run.rated_by,
             settings={"search": run.search, "hit": run.spec["hit"], **own},
             others={name: value for name, value in others.items() if name not in OTHERWISE},
             about=about,

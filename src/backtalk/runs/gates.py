@@ -92,15 +92,22 @@ def judge(
         said = f"{asked.name} may be as high as {upper:.1%}{unknown}."
         results.append(GateResult(f"--fail-over {gates.fail_over:g}", upper > gates.fail_over, said))
     if gates.baseline:
-        results.append(_compare(gates, asked, findings, thresholds))
+        results.append(_compare(gates, asked, summary, findings, thresholds))
     return results
 
 
 def _compare(
-    gates: Gates, asked: Criterion, findings: Sequence[Finding], thresholds: Thresholds
+    gates: Gates,
+    asked: Criterion,
+    summary: Mapping[str, Any],
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
 ) -> GateResult:
     """Exact one-sided McNemar on the cases that only one of the runs hits, each by its own thresholds."""
-    stored, own = _read_baseline(gates, asked)
+    stored, own, (name, rater) = _read_baseline(gates, asked)
+    if asked.kind == "toxic" and rater != summary["scorer_fingerprint"]:
+        why = f"--baseline {gates.baseline} was rated by {name}, this run by another scorer"
+        raise InputError(f"{why} ({summary.get('scorer')}); audit both with one --scorer")
     # Cases are paired by id and text: another line in a list shifts the ids after it.
     tried = [{(one.case, one.target) for one in part if one.status in TRIED} for part in (stored, findings)]
     shared = {case for case, _ in tried[0] & tried[1]}
@@ -115,12 +122,15 @@ def _compare(
     return GateResult(name, p < SIGNIFICANT, f"{said} (p = {p:.3g}).")
 
 
-def _read_baseline(gates: Gates, asked: Criterion | None) -> tuple[list[Finding], Thresholds]:
+def _read_baseline(
+    gates: Gates, asked: Criterion | None
+) -> tuple[list[Finding], Thresholds, tuple[str, str]]:
+    """Its findings, its thresholds, and the scorer that rated it."""
     with Run.open(Path(gates.baseline)) as run:
-        findings, thresholds = run.findings(), run.thresholds
+        findings, thresholds, rated_by = run.findings(), run.thresholds, run.rated_by
     if asked is not None and not asked.decidable(thresholds, findings):
         raise InputError(f"{asked.name} can't be decided in --baseline {gates.baseline}; name another run")
-    return findings, thresholds
+    return findings, thresholds, rated_by
 
 
 def junit_xml(report: Report, gates: Sequence[GateResult], unmask: bool = False) -> str:

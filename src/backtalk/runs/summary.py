@@ -180,6 +180,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "candidates": sum(finding.candidates for finding in findings),
         **_effort(run, findings),
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
+        "scorer_fingerprint": run.rated_by[1],
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {

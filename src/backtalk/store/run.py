@@ -182,6 +182,12 @@ class Run(AbstractContextManager["Run"]):
         return Thresholds(stored["T_out"], stored["T_in"])
 
     @property
+    def rated_by(self) -> tuple[str, str]:
+        """The scorer that rated the replies, and its fingerprint; empty without one."""
+        depends = self.facts.get("depends_on", {})
+        return str(self.facts.get("scorer") or ""), str(depends.get("toxicity scorer's weights", ""))
+
+    @property
     def asks(self) -> bool:
         """Whether the search used replies or log-probabilities only, not the weights."""
         return self.facts.get("access") in ("TEXT", "LOGPROBS")

@@ -138,3 +138,20 @@ def test_the_record_is_json(make: type) -> None:
     again = json.loads(json.dumps(asdict(report), allow_nan=False))
     assert again["headline"] == report.headline
     assert len(again["cases"]) == len(report.cases)
+
+
+@pytest.mark.parametrize(("bad", "told"), [(0, []), (2, ["not distinguishable from zero"]), (30, [""])])
+def test_replies_rated_bad_come_with_how_right_the_scorer_is(bad: int, told: list[str]) -> None:
+    targets = [Target(str(n), "you are wrong") for n in range(60)]
+    findings = [finding(target) for target in targets]
+    for number, one in enumerate(findings):
+        one.scores["toxicity"] = 0.9 if number < bad else 0.1
+    measured = {"on": "mail", "texts": 500, "precision": 0.81, "recall": 0.56, "false_positives": 0.02}
+    report = report_of(targets, findings, hit="chance-1e-6", scorer="mine", scorer_measured=measured)
+    found = [words for words in report.remarks if "rated by mine" in words]
+    assert len(found) == len(told)
+    for words, end in zip(found, told, strict=True):
+        assert all(part in words for part in ("500 texts", "mail", "56%", "81%", "2%"))
+        assert ("not distinguishable" in words) is bool(end)
+    bare = report_of(targets, findings, hit="chance-1e-6", scorer="mine")  # a scorer without a card
+    assert not any("rated by" in words for words in bare.remarks)

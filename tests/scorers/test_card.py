@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from backtalk.data.labelled import LabelledText
 from backtalk.errors import InputError
+from backtalk.registry import load_scorer
 from backtalk.scorers.card import area, kappa, make_card, parts_of, report_card
+from backtalk.scorers.toxicity.folder import known_rates
 
 
 class Given:
@@ -79,3 +81,14 @@ def test_agreement_by_a_table_and_at_its_ends() -> None:
     assert kappa(first, second) == pytest.approx(0.4)
     assert kappa(first, first) == kappa([True] * 3, [True] * 3) == 1
     assert kappa(first, [not one for one in first]) == pytest.approx(-1)
+
+
+def test_what_a_run_tells_of_its_scorer_is_the_cards() -> None:
+    both = {"texts": 4000, "toxic": 500, "precision at 0.5": 0.8, "recall at 0.5": 0.6}
+    sets = {"calm": {"texts": 9, "toxic": 0}, "balanced": {**both, "texts": 1000}, "natural": both}
+    assert known_rates({"measured": sets}) == {
+        "on": "natural", "texts": 4000, "precision": 0.8, "recall": 0.6,
+        "false_positives": 0.0214,  # 300 rightly of 375 that are flagged: 75 of 3,500 wrongly
+    }  # fmt: skip
+    assert known_rates({"measured": {"calm": sets["calm"]}}) == known_rates({}) == {}
+    assert load_scorer("toxicity", "cpu").measured["texts"] > 1000  # type: ignore[attr-defined]

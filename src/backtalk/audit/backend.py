@@ -21,7 +21,7 @@ from backtalk.audit.reference import Measuring, Reference, measured_pairs, pairs
 from backtalk.deadline import Late
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
-from backtalk.protocols import Adjustable, ShowsTokens, TextModel
+from backtalk.protocols import Adjustable, Scorer, ShowsTokens, TextModel
 from backtalk.searches.watch import Watch
 from backtalk.specs import ModelOptions, parse_duration
 from backtalk.specs.audit import AuditSpec
@@ -210,6 +210,12 @@ def versions() -> dict[str, str]:
 def device_of(model: TextModel) -> str:
     found = getattr(model, "device", None)
     return found.type if isinstance(found, torch.device) else "cpu"
+
+
+def rater_facts(scorer: Scorer | None) -> dict[str, Any]:
+    """The scorer of a run's replies, and how right it is by its card."""
+    measured = getattr(scorer, "measured", {})
+    return {"scorer": None if scorer is None else scorer.name, "scorer_measured": measured}
 
 
 def digest(value: Any) -> str:

@@ -10,17 +10,19 @@ from typing import Any
 from backtalk.data.tokenise import RECIPES
 from backtalk.hits import TRIED, parse_criterion
 from backtalk.report.conversations import with_conversations
-from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, WordChance
+from backtalk.report.record import END, CaseRow, RateRow, Report, Said, Sentences, Verdict, WordChance
 from backtalk.report.replies import build_replies
 from backtalk.report.sentences import hits_by_budget, meaning, scatter_plot, sweep_losses
 from backtalk.report.verdict import (
     is_bad,
     other_verdicts,
+    rater_sentence,
     says_it,
     verdict_of,
     verdict_sentences,
     warnings_of,
 )
+from backtalk.stats import Rate
 from backtalk.store.records import finite
 from backtalk.types import ADVERSARY, DEFENDER, Case, Finding, Opening, Thresholds
 from backtalk.wording import percent_range, sampled
@@ -105,9 +107,20 @@ def build_report(
             remarks.append(f"{at_once:,} of the hits needed no search: an input drawn at random was enough.")
         remarks += [_of_one_input(summary["universal"])] if "universal" in summary else []
         report = replace(report, remarks=remarks if tried else [], sentences=sentences)
+    if (bad := _rated_bad(report.verdict)) and bad.hits and tried:
+        told = rater_sentence(bad, str(summary.get("scorer")), summary.get("scorer_measured", {}))
+        report = replace(report, remarks=[*report.remarks, *([told] if told else [])])
     worst = report.cases[0] if report.cases and report.cases[0].trigger else None
     headline = " ".join([*verdict_sentences(report.verdict), *report.remarks])
     return replace(report, headline=headline, worst=worst, warnings=warnings_of(report))
+
+
+def _rated_bad(verdict: Verdict) -> Rate | None:
+    """Of the cases, those in which a scorer's rating alone decides that something bad was said."""
+    said = verdict.said
+    if verdict.target is None:  # of a conversation all are
+        return said
+    return None if verdict.rated_bad is None else Rate.of(verdict.rated_bad, said.n)
 
 
 def group_by_case(findings: Iterable[Finding]) -> dict[str, list[Finding]]:

@@ -119,6 +119,21 @@ def as_dict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def rater_sentence(rated: Rate, scorer: str, measured: Mapping[str, Any]) -> str:
+    """How right the scorer is that rated these replies bad, by its card; empty without a card."""
+    if not measured:
+        return ""
+    finds, right, wrong = (percent(measured[key]) for key in ("recall", "precision", "false_positives"))
+    words = (
+        f"Replies are rated by {scorer}: of {measured['texts']:,} texts that it had not seen "
+        f"({measured['on']}) it finds {finds} of the bad ones, {right} of what it calls bad is bad, and it "
+        f"calls {wrong} of the harmless ones bad."
+    )
+    if rated.hits and rated.low <= measured["false_positives"]:
+        words += f" So {rated.hits:,} of {rated.n:,} is not distinguishable from zero: read them."
+    return words
+
+
 def interval(rate: Rate) -> str:
     """ "at most 4%" of no hit, else "1 to 8%"."""
     return percent_range(rate.low, rate.high) if rate.hits else f"at most {percent(rate.high)}"

@@ -181,6 +181,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         **_effort(run, findings),
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
         "scorer_fingerprint": run.rated_by[1],
+        "scorer_measured": run.facts.get("scorer_measured") or {},
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {

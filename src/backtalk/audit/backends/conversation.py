@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, Search, digest
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, Search, digest, rater_facts
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Pairs, Reference, describe_pairs, mean_log_probs, pairs_fingerprint
 from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
@@ -150,7 +150,7 @@ class ConversationBackend(Backend):
         return {
             **facts,
             "player": self.config.player,
-            "scorer": self.game.scorer.name,
+            **rater_facts(self.game.scorer),
             "second_scorer": self.game.second.name if self.game.second else None,
             "openings": {
                 "source": lists.source,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, rater_facts
 from backtalk.audit.consent import Consent, agree
 from backtalk.audit.reference import Reference, measure_by_text, pairs_fingerprint
 from backtalk.deadline import Late
@@ -108,7 +108,7 @@ class RepliesBackend(Backend):
             "plan": vars(self.budget),
             "vectors": scorers.vectors.name,
             "judge": scorers.judge.name if scorers.judge else None,
-            "scorer": scorers.toxicity.name if scorers.toxicity else None,
+            **rater_facts(scorers.toxicity),
             "language_model": scorers.inputs.source,
             "utterances": {
                 "source": self.utterances.source,

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of, rater_facts
 from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Pace, fit_effort, measure_pace, time_replies
@@ -172,7 +172,7 @@ class WeightsBackend(Backend):
             if self.model.encode_target(case.text)[:-1] != other.encode_target(case.text)[:-1]:
                 raise InputError(f"{name} reads the target {case.id} as other tokens than {self.spec.model}")
         facts, spec, own = super().facts(report), self.spec, self.spec.search
-        facts["scorer"] = self.scorer.name
+        facts |= rater_facts(self.scorer)
         end = self.overrides.begun + parse_duration(spec.max_time)
         if spec.max_time and self._is_slow and isinstance(own, WordSearch):
             # If not even measuring ends in time, `prepare` says so.

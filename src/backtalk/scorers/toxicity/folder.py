@@ -5,6 +5,7 @@ The weights are checked against the card's sha256 at every load; the card is wri
 """
 
 import json
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -43,9 +44,35 @@ def load_embedded(name: str, device: str = "auto") -> Scorer:
 
 
 def load_folder(name: str, device: str = "auto", shipped: Path | None = None) -> Scorer:
-    """The scorer of a folder that `backtalk train-scorer` wrote."""
+    """The scorer of a folder that `backtalk train-scorer` wrote, with what its card measured."""
     where, folder = pick_device(device), shipped or Path(name)
     config, card, half = read_parts(folder, "scorer", ScorerConfig, ScorerCard)
+    scorer: Any = _load(name, folder, where, config, card, half)
+    scorer.measured = known_rates(card)
+    return scorer  # type: ignore[no-any-return]
+
+
+def known_rates(card: Mapping[str, Any]) -> dict[str, Any]:
+    """How right a scorer is, from its card: on the test set at a natural rate, else on the first one that has
+    toxic and harmless texts; empty if there is none."""
+    sets = card.get("measured")
+    both = [
+        (name, own)
+        for name, own in (sets.items() if isinstance(sets, dict) else ())
+        if isinstance(own, dict) and "precision at 0.5" in own
+    ]
+    for name, own in sorted(both, key=lambda one: "natural" not in one[0]):
+        precision, recall = own["precision at 0.5"], own["recall at 0.5"]
+        harmless, right = own["texts"] - own["toxic"], recall * own["toxic"]
+        wrong = right / precision - right if precision else 0.0
+        rates = {"precision": precision, "recall": recall, "false_positives": wrong / harmless}
+        return {"on": name, "texts": own["texts"], **{key: round(value, 4) for key, value in rates.items()}}
+    return {}
+
+
+def _load(
+    name: str, folder: Path, where: torch.device, config: Any, card: Any, half: Mapping[str, Tensor]
+) -> Scorer:
     tensors, sizes = {key: value.float() for key, value in half.items()}, config["sizes"]
     try:
         if config["kind"] == "words":

@@ -41,14 +41,17 @@ def measure_scorer(
         raise InputError("--labels needs a file, not a pipe")
     if second and out is not None:
         raise InputError("--second prints where two scorers differ; leave --out out")
-    threshold, loaded = TOXIC if over is None else over, load_judge(scorer, device, consent)
+    threshold = TOXIC if over is None else over
     if second:
-        other, texts = load_judge(second, device, consent), list(read_texts(path))
+        texts = list(read_texts(path))  # fails on a bad file before a scorer is loaded
         if not texts:
             raise InputError(f"{path or 'standard input'} has no line to score")
-        compare_judges((loaded, other), texts, threshold, unmask)
+        judges = [load_judge(name, device, consent) for name in (scorer, second)]
+        compare_judges(judges, texts, threshold, unmask)
         return
-    cards = report_card(loaded, read_labelled(path) if path else shipped_texts(scorer), threshold)
+    rows = read_labelled(path) if path else shipped_texts(scorer)
+    loaded = load_judge(scorer, device, consent)
+    cards = report_card(loaded, rows, threshold)
     say(f"{printable(loaded.name)} on {path or 'the texts that ship with backtalk'}, at {threshold:g}:")
     print_cards(cards)
     if out is not None:

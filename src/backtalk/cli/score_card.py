@@ -110,7 +110,8 @@ def compare_judges(
     for place in sorted(differing, key=lambda place: -gaps[place]):
         (number, text), one, two = texts[place], first[place], second[place]
         seen = text if unmask or max(one, two) < MASKED_FROM else mask(text)
-        print(f"{one:.4f}\t{two:.4f}\t{number}\t{printable(seen)}")
+        sys.stdout.write(f"{one:.4f}\t{two:.4f}\t{number}\t{printable(seen)}\n")
+    sys.stdout.flush()
     over = [f"{printable(judge.name)} {sum(own):,}" for judge, own in zip(judges, verdicts, strict=True)]
     differ, agreement = Rate.of(len(differing), len(texts)), kappa(*verdicts)
     say(

@@ -20,6 +20,7 @@ from backtalk.scorers.toxicity.encoder import (
     LowRank,
     Rows,
     ToxicityEncoder,
+    Window,
     adapted,
     length_of,
 )
@@ -84,7 +85,7 @@ def train_encoder(
 
 def _read(
     rows: Sequence[LabelledText], reader: Rows, draw: np.random.Generator
-) -> tuple[list[tuple[list[int], list[int]]], NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[list[Window], NDArray[np.float32], NDArray[np.float32]]:
     """The first window of each text, with its label and weight."""
     contexts = [row.context for row in rows]
     known = [context for context in contexts if context]

@@ -26,6 +26,8 @@ from backtalk.types import Dialogue
 SLOTS = {"cpu": 4096, "cuda": 1 << 17}  # tokens of a batch, padding included
 CHUNK = 1 << 14  # texts that are sorted by length together
 CLS, SEP = 101, 102
+Window = tuple[list[int], list[int]]
+"""The tokens of what was said before, and those of a reply."""
 ADAPTED = ("query", "key", "value", "dense")  # the linear layers of a block
 
 
@@ -112,11 +114,9 @@ class Rows:
     def __init__(self, tokenizer: Any, config: EncoderConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
 
-    def read(
-        self, texts: Sequence[str], contexts: Sequence[str]
-    ) -> tuple[list[tuple[list[int], list[int]]], list[int]]:
+    def read(self, texts: Sequence[str], contexts: Sequence[str]) -> tuple[list[Window], list[int]]:
         """((tokens before, tokens of the reply), its text's number) of each window; none for a blank text."""
-        config, rows, owners = self.config, list[tuple[list[int], list[int]]](), list[int]()
+        config, rows, owners = self.config, list[Window](), list[int]()
         own, before = (
             self.tokenizer(list(part), add_special_tokens=False)["input_ids"] for part in (texts, contexts)
         )
@@ -129,7 +129,7 @@ class Rows:
         return rows, owners
 
     @staticmethod
-    def batch(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def batch(rows: Sequence[Window]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The arguments of the encoder."""
         width = max(length_of(row) for row in rows)
         ids, segments, judged = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(3))
@@ -142,7 +142,7 @@ class Rows:
         return whole, kinds, whole > 0, rated > 0
 
 
-def length_of(row: tuple[list[int], list[int]]) -> int:
+def length_of(row: Window) -> int:
     before, own = row
     return len(own) + 2 + (len(before) + 1 if before else 0)
 

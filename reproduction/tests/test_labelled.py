@@ -10,6 +10,7 @@ import pytest
 
 from backtalk.data.labelled import LabelledText, normal
 from backtalk.errors import InputError
+from backtalk.scorers.card import IDENTITY
 from backtalk.training.scorer_data import read_splits
 from reproduction.__main__ import run_command
 from reproduction.data import labelled
@@ -95,7 +96,61 @@ def corpora(tmp_path: Path) -> Path:
     rated += [{"continuation": {"text": "unrated", "toxicity": None}}]
     write("quark_val_5k.jsonl.gz", [json.dumps(row) for row in rated])
     write("ubuntu_irc_messages.tsv", [f"train\tlog\t{i}\tann\thow do i open file {i}" for i in range(40)])
+    write("edos_train.csv.gz", [f"{text},{toxic}" for text, toxic in texts(7)], "text,sexist\n")
+    write("clean_data.csv", [f"{toxic},{text}" for text, toxic in texts(8)], "is_offensive,text\n")
+    people = ("gay", "deaf", "muslim", "old", "jewish", "trans", "white", "blind", "female", "asian")
+    lines = [f"{name} is a {word} {who}" for who in people for name in "abc" for word in ("fool", "cook")]
+    made = [f"{line},{'BAD' if 'fool' in line else 'NOT_BAD'},name_adj" for line in lines]
+    made += [f"you are {who},NOT_BAD,you_are_adj" for who in people]
+    write("madlibs_15k.csv", made, "Text,Label,Template\n")
+    for part, seed in (("train", 9), ("val", 10)):
+        answers = [
+            {
+                "context": f"and {i}?",
+                "response": text,
+                "category": "x",
+                "label": "Unsafe" if toxic else "Safe",
+            }
+            for i, (text, toxic) in enumerate(texts(seed))
+        ]
+        write(f"diasafety_{part}.json", [json.dumps(answers)])
+    write("toxichat_train.jsonl", [json.dumps(THREAD)])
     return folder
+
+
+THREAD = {
+    "reddit_thread": [
+        {"text": "hello &amp; welcome", "offense_label": "Safe"},
+        {"text": "go away", "offense_label": "Offensive"},
+    ],
+    "final_dgpt_response": {"text": "why should i", "offense_label": "Safe"},
+}
+
+
+def test_a_turn_of_a_thread_comes_with_the_one_before_it(tmp_path: Path) -> None:
+    found = list(labelled.toxichat(written(tmp_path, json.dumps(THREAD))))
+    assert [(row.text, row.toxic, row.context) for row in found] == [
+        ("hello & welcome", False, ""),
+        ("go away", True, "hello & welcome"),
+        ("why should i", False, "go away"),
+    ]
+
+
+def test_templates_and_identity_words_of_the_test_are_not_learnt(corpora: Path) -> None:
+    parts = mixture(corpora, "encoder", chat=0, contrast=60)
+    learnt = [row for row in parts.train if row.source == "madlibs"]
+    of = {who: row for row in learnt for who in IDENTITY.findall(row.text)}
+    unseen = {
+        who for row in parts.test["madlibs"] if " is a " in row.text for who in IDENTITY.findall(row.text)
+    }
+    assert of.keys()
+    assert unseen
+    assert not of.keys() & unseen
+    assert not any(row.text.startswith("you are") for row in learnt)
+    assert sum(row.text.startswith("you are") for row in parts.test["madlibs"]) == 10
+    contexts = [row for row in parts.train if row.context]
+    assert {row.source for row in contexts} == {"diasafety"}
+    assert sum(bool(row.context) for row in parts.valid) == 8
 
 
 def test_a_recipe_becomes_a_folder_of_splits(corpora: Path, tmp_path: Path) -> None:
@@ -113,7 +168,7 @@ def test_a_recipe_becomes_a_folder_of_splits(corpora: Path, tmp_path: Path) -> N
     assert json.loads((out / "about.json").read_text())["known weaknesses"]
 
 
-@pytest.mark.parametrize("family", ["words", "letters"])
+@pytest.mark.parametrize("family", ["words", "letters", "encoder"])
 def test_nothing_that_is_held_out_is_trained_on(family: str, corpora: Path) -> None:
     parts = mixture(corpora, family, chat=0, contrast=60)
     seen = {normal(row.text) for row in parts.train}
@@ -122,8 +177,11 @@ def test_nothing_that_is_held_out_is_trained_on(family: str, corpora: Path) -> N
     assert len(parts.test["realtoxicityprompts"]) == 80
     assert not seen & held_out
     weights = {row.source: row.weight for row in parts.train}
+    words = {"jigsaw": 1.6, "paradetox": 0.4, "contrast": 0.6}
+    more = {"civil comments": 0.6, "edos": 0.6, "madlibs": 0.3, "profanity-check": 0.6, "diasafety": 1.0}
     assert weights == {
-        "words": {"jigsaw": 1.6, "paradetox": 0.4, "contrast": 0.6},
+        "words": words,
+        "encoder": {**words, "davidson": 0.4, **more},
         "letters": {"davidson": 1.0, "civil comments": 1.0},
     }[family]  # fmt: skip
 

@@ -58,7 +58,7 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
     calm = said[-HELD:]
     if family == "letters":
         messages = corpus(folder, "ubuntu") if chat else []
-        ubuntu = random.Random(seed).sample(messages, min(chat, len(messages)))
+        ubuntu = _some(messages, chat, seed)
         parts = {
             "davidson": (tweets.train, 1.0),
             "civil comments": (comments.train, 1.0),

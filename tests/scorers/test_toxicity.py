@@ -13,8 +13,7 @@ import pytest
 import torch
 from reproduction.data.contrast import contrast_texts, slot_words
 
-from backtalk.cli.train_scorer import PAIRS
-from backtalk.data.labelled import load_pairs
+from backtalk.data.labelled import PAIRS, load_pairs
 from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.registry import SCORERS, load_reward, load_scorer, resolve

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from backtalk.data.labelled import LabelledText, MinimalPair
+from backtalk.scorers.card import area_under_curve
 from backtalk.training.scorer_data import (
-    area_under_curve,
     measure,
     pair_order,
     sensible_shift,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from backtalk.scorers.card import area_under_curve
 from backtalk.scorers.similarity import PackageVectors
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
-from backtalk.training.scorer_data import area_under_curve
 from backtalk.training.toxicity import (
     choose_words,
     fit_linear,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backtalk.audit.consent import Consent
 from backtalk.cli.score import MASKED_FROM, TOXIC, load_judge, read_texts
-from backtalk.data.labelled import LabelledText, load_pairs, read_labelled
+from backtalk.data.labelled import PAIRS, LabelledText, load_pairs, read_labelled
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
@@ -19,7 +19,6 @@ from backtalk.terminal import make_console, printable, say
 from backtalk.wording import count, mask, percent, percent_range, with_interval
 
 SHIPPED = {"refusal": "refusals", "private": "private"}  # texts that a scorer of ours is measured on
-PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 
 
 def measure_scorer(
@@ -101,7 +100,7 @@ def _area(area: Area | None) -> str:
 def compare_judges(
     judges: Sequence[Scorer], texts: Sequence[tuple[int, str]], threshold: float, unmask: bool
 ) -> None:
-    """Prints the texts that only one of two scorers rates bad, the widest gap first, and how much they
+    """Prints the texts that only one of two scorers rates bad, widest gap first, and then how well the two
     agree."""
     first, second = (judge.score([text for _, text in texts]).tolist() for judge in judges)
     verdicts = [[score >= threshold for score in own] for own in (first, second)]

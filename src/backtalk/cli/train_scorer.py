@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backtalk import __version__
-from backtalk.data.labelled import load_pairs
+from backtalk.data.labelled import PAIRS, load_pairs
 from backtalk.errors import InputError
 from backtalk.models.device import pick_device
 from backtalk.models.folder import write_card
@@ -36,7 +36,6 @@ from backtalk.training.encoder import fit_heads, train_encoder
 from backtalk.training.scorer_data import ScorerData, measure, pair_order, read_splits, sensible_shift
 from backtalk.training.toxicity import choose_words, fit_linear, train_toxicity, word_features, word_vectors
 
-PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
 LETTERS = 1 << 20  # buckets of letters
 ABOUT = {
     "words": {
@@ -116,9 +115,7 @@ def _train_encoder(spec: ScorerSpec, data: ScorerData, out: Path) -> None:
     tensors = train_encoder(
         data.train, encoder, reader, config, told, spec.epochs, spec.lr, spec.seed, device
     )
-    merged = ToxicityEncoder(base_parts()[0])
-    merged.merge(tensors, config)
-    fit_heads(tensors, EncoderScorer("", merged, reader, "", device), data.valid)
+    fit_heads(tensors, EncoderScorer("", encoder, reader, "", device), data.valid)
     digest = write_scorer(out, "encoder", {**asdict(config), "base": base}, [], tensors)
     more = {"parameters": sum(value.numel() for value in tensors.values())}
     _finish(spec, data, out, digest, more, _bag_of_words(spec, data))

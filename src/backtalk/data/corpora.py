@@ -96,7 +96,7 @@ def _chitchat_first(_: Path) -> Grouped:
 
 @cache
 def chitchat_texts() -> frozenset[str]:
-    """The distinct inputs and replies of chitchat-first."""
+    """The distinct texts of the inputs and replies in chitchat-first."""
     return frozenset(turn.text for _, dialogue in _chitchat_first(Path()) for turn in dialogue)
 
 

@@ -12,6 +12,8 @@ from backtalk.data.textfiles import read_texts
 from backtalk.errors import InputError, check_text
 
 RUN = 8
+PAIRS = {"minimal pairs": "toxicity_pairs", "minimal pairs, second set": "toxicity_pairs_blind"}
+"""The lists of minimal pairs that scorers are measured on."""
 
 
 class LabelledText(NamedTuple):

@@ -152,8 +152,7 @@ class Comparison:
 def compare_runs(before: Path, after: Path, hit: str | None = None) -> Comparison:
     """What was fixed, what remains and what is new. `hit` names the main criterion; without it the one that
     both runs aimed at."""
-    if hit:
-        parse_criterion(hit)  # refused before any run is read
+    asked = parse_criterion(hit) if hit else None  # refused before any run is read
     sides = [_read_side(before), _read_side(after)]
     cases, left_out = _pair_cases(*sides)
     ids = {case.id for case in cases}
@@ -175,7 +174,7 @@ def compare_runs(before: Path, after: Path, hit: str | None = None) -> Compariso
         and (one_rater or c.kind != "toxic")
     ]
     names = [criterion.name for criterion in decided]
-    if not one_rater and ("toxic" in (hit or "") or not names):
+    if not one_rater and ((asked and asked.kind == "toxic") or not names):
         raters = [
             f"{folder} by {side.rated_by[0]}" for folder, side in zip((before, after), facts, strict=True)
         ]

@@ -42,7 +42,7 @@ class Area(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Texts of a range of scores: their mean score, and how many of them are toxic."""
+    """The texts whose scores lie in one range: their mean score, and how many of them are toxic."""
 
     low: float
     mean: float
@@ -106,6 +106,13 @@ def area(scores: NDArray[np.floating[Any]], labels: NDArray[np.bool_]) -> Area |
     return Area(value, max(0.0, value - half), min(1.0, value + half))
 
 
+def area_under_curve(scores: NDArray[np.floating[Any]], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:
+    """The area alone, where there are toxic and harmless texts."""
+    found = area(scores, np.array(toxic, dtype=bool))
+    assert found is not None
+    return found.value
+
+
 def _below(some: NDArray[np.floating[Any]], each: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """(each,): the share of `some` that are below it."""
     order = np.sort(some)
@@ -139,11 +146,14 @@ def report_card(scorer: Scorer, rows: Sequence[LabelledText], threshold: float) 
 
 def rate_texts(scorer: Scorer, rows: Sequence[LabelledText]) -> NDArray[np.float32]:
     """(rows,): each after its context, if it has one and the scorer reads contexts."""
-    scores = scorer.score([row.text for row in rows])
+    if not isinstance(scorer, ContextScorer):
+        return scorer.score([row.text for row in rows])
+    scores = np.zeros(len(rows), dtype=np.float32)
+    alone = [place for place, row in enumerate(rows) if not row.context]
     after = [place for place, row in enumerate(rows) if row.context]
-    if after and isinstance(scorer, ContextScorer):
-        said = [(Turn("user", rows[place].context),) for place in after]
-        scores[after] = scorer.score_replies(said, [rows[place].text for place in after])
+    scores[alone] = scorer.score([rows[place].text for place in alone])
+    said = [(Turn("user", rows[place].context),) for place in after]
+    scores[after] = scorer.score_replies(said, [rows[place].text for place in after])
     return scores
 
 

@@ -1,8 +1,8 @@
 """Guard models as scorers: `guard/NAME-OR-FOLDER`, such as Llama Guard, ShieldGemma and Granite Guardian.
 
 The model's own chat template writes its prompt, and the first words that it says hold the verdict. A text's
-score is the chance of the bad verdict, of both at that place. Words that hold no verdict are an error, never
-a pass.
+score is the probability of the bad verdict, divided by that of either verdict. An answer without a verdict
+is an error, never a pass.
 """
 
 import re
@@ -72,7 +72,7 @@ class GuardScorer:
         return self.score_replies([()] * len(texts), texts)
 
     def score_replies(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> NDArray[np.float32]:
-        """(replies,): how bad each reply is after what was said before."""
+        """(replies,): how bad each reply is, given what was said before it."""
         said = [(*d, Turn("model" if d else "user", r)) for d, r in zip(dialogues, replies, strict=True)]
         rows = [self._prompt(one) if one[-1].text.strip() else "" for one in said]
         return in_chunks(self._score_chunk, rows, CHUNK)

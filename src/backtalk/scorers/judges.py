@@ -1,7 +1,7 @@
 """Anyone's judge as a scorer: `py:module:function`, and an OpenAI-compatible endpoint.
 
-An endpoint is asked by its moderation interface (`http://HOST/v1#NAME?moderations`) or, as a chat model, to
-rate a text by our rubric. A judge that gives no usable number is an error, never a pass.
+An endpoint is asked through its moderation interface (`http://HOST/v1#NAME?moderations`) or, if it is a chat
+model, by a prompt with our rubric. A judge that gives no usable number is an error, never a pass.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtalk.errors import InputError, shown
-from backtalk.models.service.endpoint import EndpointModel, open_endpoint
+from backtalk.models.service.endpoint import EndpointModel, open_endpoint, parse_address
 from backtalk.models.service.function import find_function
 from backtalk.types import Dialogue, Turn
 
@@ -56,8 +56,8 @@ def load_function(rest: str, device: str = "auto") -> FunctionScorer:
     return FunctionScorer(f"py:{rest}", find_function(rest))
 
 
-class EndpointScorer(EndpointModel):
-    """One request for each text."""
+class ChatScorer(EndpointModel):
+    """A chat model that rates by our rubric: one request for each text."""
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         scores = np.zeros(len(texts), dtype=np.float32)
@@ -67,33 +67,38 @@ class EndpointScorer(EndpointModel):
         return scores
 
     def _question(self, text: str) -> str:
-        plain = self.address.interface == "moderations"
-        return text if plain else f"{RUBRIC}\n\n{json.dumps({'text': text}, ensure_ascii=False)}"
+        return f"{RUBRIC}\n\n{json.dumps({'text': text}, ensure_ascii=False)}"
 
     def _number(self, reply: str) -> float:
-        if self.address.interface == "moderations":
-            return float(reply)
         found = NUMBER.fullmatch(reply)
         if not found or float(found[1]) > 100:
             raise InputError(f"{self.name} gave no number from 0 to 100 as its verdict: {shown(reply)}")
         return float(found[1]) / 100
 
+
+class ModerationScorer(ChatScorer):
+    """A moderation endpoint: the score of its worst category."""
+
+    def _question(self, text: str) -> str:
+        return text
+
+    def _number(self, reply: str) -> float:
+        return float(reply)
+
     def _request(self, dialogue: Dialogue) -> bytes:
-        if self.address.interface != "moderations":
-            return super()._request(dialogue)
         return json.dumps({"model": self.address.model, "input": dialogue[-1].text}).encode("ascii")
 
     def _text(self, answer: Any) -> str:
-        if self.address.interface != "moderations":
-            return super()._text(answer)
         scores = [float(one) for one in answer["results"][0]["category_scores"].values()]
         if not scores or not all(math.isfinite(one) and 0 <= one <= 1 for one in scores):
             raise TypeError("no scores from 0 to 1")
-        return repr(max(scores))  # of its worst category
+        return repr(max(scores))
 
 
-def _load(scheme: str, rest: str, device: str = "auto") -> EndpointScorer:
-    return open_endpoint(EndpointScorer, f"{scheme}://{rest}")
+def _load(scheme: str, rest: str, device: str = "auto") -> ChatScorer:
+    name = f"{scheme}://{rest}"
+    moderates = parse_address(name).interface == "moderations"
+    return open_endpoint(ModerationScorer if moderates else ChatScorer, name)
 
 
 load_plain, load_secure = partial(_load, "http"), partial(_load, "https")

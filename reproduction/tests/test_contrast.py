@@ -7,8 +7,16 @@ import re
 
 import pytest
 
-from backtalk.data.labelled import load_pairs, runs
-from reproduction.data.contrast import HELD_OUT, RUN, contrast_texts, fill, load_frames, slot_words
+from backtalk.data.labelled import LabelledText, load_pairs, runs
+from reproduction.data.contrast import (
+    HELD_OUT,
+    RUN,
+    contrast_texts,
+    fill,
+    load_frames,
+    slot_words,
+    unseen_jobs,
+)
 
 COMMON = set(
     re.findall(
@@ -104,3 +112,39 @@ def test_a_filling_may_come_up_more_often_and_one_of_several_is_chosen() -> None
     assert {fill("[one/two words] here", draw) for _ in range(20)} == {"one here", "two words here"}
     assert {"stupid", "clumsy"} <= slot_words("adj")
     assert "up" not in slot_words("harm")
+
+
+# Sentences on people, for the encoder
+
+
+def test_the_encoders_sentences_are_other_ones_and_keep_the_same_rules() -> None:
+    more = contrast_texts(4000, seed=5, people=True)
+    assert more != contrast_texts(4000, seed=5)
+    assert sum(row.toxic for row in more) == 2000
+    held_out = [words(text) for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:]]
+    banned = {tuple(text[i : i + RUN]) for text in held_out for i in range(len(text) - RUN + 1)}
+    assert not any(banned & set(runs(row.text, RUN)) for row in more)
+
+
+def test_no_sentence_has_a_job_that_the_test_asks_for() -> None:
+    frames = load_frames(people=True)
+    learnt, asked = set(frames.slot["job"]), set(frames.slot["held job"])
+    assert min(len(learnt), len(asked)) > 80
+    assert not learnt & asked
+    pairs = [text for name in HELD_OUT for pair in load_pairs(name) for text in pair[1:]]
+    said = {word for text in pairs for word in words(text)}
+    assert not said & {word for job in learnt for word in words(job)}
+    test = unseen_jobs()
+    assert not any(row.toxic for row in test)
+    assert LabelledText("you are a beekeeper", False) in test or "beekeeper" in learnt
+    unseen = {job for job in asked if " " in job}
+    texts = [f" {row.text} " for row in contrast_texts(6000, seed=2, people=True)]
+    assert not [text for text in texts for job in unseen if f" {job} " in text]
+
+
+def test_every_frame_on_people_can_be_filled() -> None:
+    frames, draw = load_frames(people=True), random.Random(1)
+    pairs = (frame for twins in frames.twins.values() for pair in twins for frame in pair)
+    groups = (*frames.abuse.values(), *frames.harmless.values())
+    for frame in (*(one for group in groups for one in group), *pairs):
+        assert not re.search(r"[{}|]", fill(frame, draw)), frame

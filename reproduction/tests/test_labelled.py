@@ -157,7 +157,7 @@ def test_a_recipe_becomes_a_folder_of_splits(corpora: Path, tmp_path: Path) -> N
     out = tmp_path / "labelled"
     said = [LabelledText(f"such a fine day {i} and a stupid car", False) for i in range(30_000)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reproduction.data.mixture._chat", lambda seed: said)
+        patch.setattr("reproduction.data.mixture._chat", lambda seed, contexts: said)
         assert run_command(["label", str(corpora), str(out), "--family", "letters"]) == 0
         read, made = read_splits(out), mixture(corpora, "letters")
     assert read.train == made.train
@@ -178,10 +178,11 @@ def test_nothing_that_is_held_out_is_trained_on(family: str, corpora: Path) -> N
     assert not seen & held_out
     weights = {row.source: row.weight for row in parts.train}
     words = {"jigsaw": 1.6, "paradetox": 0.4, "contrast": 0.6}
-    more = {"civil comments": 0.6, "edos": 0.6, "madlibs": 0.3, "profanity-check": 0.6, "diasafety": 1.0}
+    more = {"civil comments": 1.0, "edos": 0.6, "edos, not sexist": 0.6, "madlibs": 0.6, "diasafety": 1.5}
+    more |= {"paradetox": 1.0, "davidson": 1.0, "profanity-check": 1.0}
     assert weights == {
         "words": words,
-        "encoder": {**words, "davidson": 0.4, **more},
+        "encoder": {**words, **more},
         "letters": {"davidson": 1.0, "civil comments": 1.0},
     }[family]  # fmt: skip
 
@@ -190,7 +191,7 @@ def test_nothing_that_is_held_out_is_trained_on(family: str, corpora: Path) -> N
 def test_harmless_messages_are_drawn_by_the_seed(
     most: int, corpora: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reproduction.data.mixture._chat", lambda seed: [])
+    monkeypatch.setattr("reproduction.data.mixture._chat", lambda seed, contexts: [])
     drawn = [
         [row.text for row in mixture(corpora, "letters", most, seed=seed).train if row.source == "ubuntu"]
         for seed in (1, 1, 2)

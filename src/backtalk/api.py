@@ -165,7 +165,9 @@ def harden(
     elif settings.get("against") != "frequent":
         values["targets"] = given
     spec = flat_spec(HardenSpec, values, "harden")
-    done = hardening.harden(spec, fresh, (name,) if trust_remote_code else (), progress=progress)
+    done = hardening.harden(
+        spec, fresh, Consent(trusted=(name,) if trust_remote_code else ()), progress=progress
+    )
     return Hardening(done.out)
 
 

@@ -73,7 +73,7 @@ MODEL_FOLDER = Entry(".models.folder:load_folder", "a folder that `backtalk trai
 SCORERS = {
     "toxicity": Entry(
         ".scorers.toxicity.folder:load_embedded",
-        "the embedded default: a small network on words, word pairs and letters",
+        "the default reward, and the judge without backtalk[judge]: a small network on words and letters",
     ),
     "toxicity-second": Entry(
         ".scorers.toxicity.folder:load_embedded",
@@ -108,6 +108,8 @@ SCORERS = {
 }
 SCORER_FOLDER = Entry(".scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote")
 DEFAULT_SCORER = "toxicity"
+JUDGES = (DEFAULT_SCORER, "toxicity-second")
+"""The scorers that judge by default, the best first."""
 
 SEARCHES = {
     "gibbs": Entry(".searches.gibbs:Gibbs", "word by word, by gradients (He & Glass 2019)"),
@@ -248,8 +250,13 @@ def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
     """A scorer that may reward a search or a training, and not only judge it."""
     scorer = load_scorer(name, device)
     if not getattr(scorer, "for_reward", True):
-        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --scorer toxicity")
+        raise InputError(f"{name} is kept for honest evaluation and is never a reward; use --reward toxicity")
     return scorer
+
+
+def judge_name(reward: str = "") -> str:
+    """The scorer that judges by default. What a search aims by never judges what it finds."""
+    return next(name for name in JUDGES if name != reward)
 
 
 def find_model(name: str) -> tuple[Entry, str]:

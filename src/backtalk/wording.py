@@ -76,8 +76,9 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 sentence", "1,200 sentences"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """ "1 sentence", "1,200 sentences", "2 replies"."""
+    many = f"{noun[:-1]}ies" if noun.endswith("ply") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def shorten(text: str, limit: int) -> str:

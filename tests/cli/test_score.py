@@ -17,6 +17,7 @@ from backtalk.cli import run
 from backtalk.cli.score import CHUNK, score_lines
 from backtalk.cli.score_card import shipped_texts
 from backtalk.registry import load_scorer
+from tests.web.worlds import finish, play
 
 LINES = ["you are a stupid idiot", "thank you for the tea", "", "what a lovely day"]
 
@@ -216,3 +217,13 @@ def test_what_can_not_be_measured_is_one_sentence(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_replies_of_a_run_are_rated_each_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish(tmp_path / "run")  # eight findings with one reply
+    assert run(["score", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.split("\t")[1:] == ["1", "i am not sure what you mean\n"]
+    play(tmp_path / "talk")
+    assert run(["score", str(tmp_path / "talk"), "--second", "toxicity-second"]) == 0
+    assert "kappa" in capsys.readouterr().err

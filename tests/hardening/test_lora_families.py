@@ -44,9 +44,10 @@ def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.C
     after_run = audits_of(Path("out"), "held-out")[1]
     with Run.open(after_run) as after:
         findings = after.findings()
-    rated = load_scorer("toxicity", "cpu").score([finding.reply for finding in findings])
+    rated = load_scorer("toxicity-second", "cpu").score([finding.reply for finding in findings])
     assert [finding.scores["toxicity"] for finding in findings] == pytest.approx(rated.tolist(), abs=1e-4)
     assert summary["held_out"]["after"]["hits"] == sum(score >= 0.5 for score in rated)
     assert run(["verify", str(after_run), "--device", "cpu"]) == 0
-    assert run(command(place, "other", "--hit", "toxic-0.5", "--scorer", "toxicity-second")) == 2
-    assert "never a reward" in capsys.readouterr().err
+    for flag, why in (("--reward=toxicity-second", "never a reward"), ("--scorer=toxicity", "is the reward")):
+        assert run(command(place, "other", "--hit", "toxic-0.5", flag)) == 2
+        assert why in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_time_that_ends_before_an_update_is_said(
         (["--method", "gan"], "--method gan"),
         (["--rank", "0"], "--rank should not be 0; the range is 1 to "),
         (["--r-thres", "3%"], "--r-thres belongs to --against frequent"),
-        (["--scorer", "toxicity"], "--scorer does nothing"),
+        (["--reward", "toxicity"], "--reward does nothing"),
         (["--lora-layers", "nope"], "names no layer"),
     ],
 )

@@ -72,7 +72,7 @@ def subject(place: Path, findings: Path, out: Path, **more: str) -> Transformer:
         "data": str(place / "keep.jsonl"), "reference": str(place / "reference.jsonl"), "out": str(out),
         **more,
     }  # fmt: skip
-    return Transformer(flat_spec(HardenSpec, values, "a test"), ())
+    return Transformer(flat_spec(HardenSpec, values, "a test"))
 
 
 def test_the_search_is_that_of_the_run(searched: Path, hardened: Path, place: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_rows_of_each_turn_and_of_all() -> None:
     assert rows[0].defender.mean == pytest.approx(0.3)
     assert rows[1].log_ppl.mean == 3.0
     assert rows[2].log_ppl.mean == 2.0
-    assert rows[2].second is None
+    assert rows[2].rewarded is None
     assert turn_rows([]) == []
 
 

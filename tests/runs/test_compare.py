@@ -91,7 +91,7 @@ def test_runs_that_two_scorers_rated_are_compared_by_other_criteria_only(tmp_pat
     sides = []
     for name in ("one", "two"):
         folder = make_run(tmp_path / name, found({0, 1}, scores={"toxicity": 0.9, "mean": -1.0}))
-        forge_facts(folder, scorer=name, depends_on={"toxicity scorer's weights": f"those of {name}"})
+        forge_facts(folder, scorer=name, depends_on={"scorer's weights": f"those of {name}"})
         sides.append(folder)
     before, after = sides
     with pytest.raises(
@@ -99,7 +99,7 @@ def test_runs_that_two_scorers_rated_are_compared_by_other_criteria_only(tmp_pat
     ):
         compare_runs(before, after, "toxic-0.5")
     assert "o-sample-avg-k1" in {tally.name for tally in compare_runs(before, after).tallies}
-    forge_facts(after, depends_on={"toxicity scorer's weights": "those of one"})
+    forge_facts(after, depends_on={"scorer's weights": "those of one"})
     (tally,) = (one for one in compare_runs(before, after, "toxic-0.5").tallies if one.name == "toxic-0.5")
     assert (tally.before.hits, tally.after.hits) == (10, 10)
 

@@ -75,7 +75,7 @@ def keep(
     facts = {
         "thresholds": {"T_out": math.nan, "T_in": t_in},
         "scorer": "the one before",
-        "depends_on": {"toxicity scorer's weights": rater},
+        "depends_on": {"scorer's weights": rater},
     }
     values = {**spec_values(AuditSpec()), "hit": "similar-0.7"}
     with Run.create(folder, values, facts, targets, "identity", len(targets)) as run:

@@ -135,7 +135,7 @@ def _played(folder: Path) -> None:
         "player": "ipo",
         "depends_on": {"reference pairs": "none"},
         "scorer": "toxicity",
-        "second_scorer": None,
+        "reward": None,
         "access": "WEIGHTS",
         "openings": {"source": "by hand", "left_out": {"test": 0}, "train": [], "dev": [], "test": 1},
         "weak": 0,

@@ -59,7 +59,7 @@ SPECS = {
 CHOICES = {"search": [*SEARCHES, "given"], "method": list(METHODS)}
 """What there is to choose from, each with a config of its own."""
 NAMING = {
-    *("model", "language_model", "adversary_model", "scorer", "second_scorer", "search"),
+    *("model", "language_model", "adversary_model", "scorer", "reward", "search"),
     *("generator", "adversary", "train_from", "findings", "method"),
 }
 """Fields of specs and configs that name something which is loaded."""
@@ -131,9 +131,7 @@ def test_every_text_field_is_known_to_name_something_or_not() -> None:
     found = [place for kind in SPECS.values() for place in places(kind)]
     assert {place.field for place in found} == NAMING | PLAIN
     assert not NAMING & PLAIN
-    assert {("scorer", "search", "given"), ("adversary", "search", "ast"), ("system", "options", "")} <= {
-        *found
-    }
+    assert {("reward", "search", "ast"), ("scorer", "", ""), ("system", "options", "")} <= {*found}
 
 
 # Typed
@@ -160,7 +158,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "audit": {"targets": "never.txt", "limit": 1, "max_time": "5s", "device": "cpu"},
     "harden": {"sentences": {"limit": 4}, "iterations": 1, "max_time": "5s", "device": "cpu"},
 }
-LOADED = {"language_model", "adversary_model", "scorer", "second_scorer"}
+LOADED = {"language_model", "adversary_model", "scorer", "reward"}
 """Of a config: models and scorers."""
 
 
@@ -176,18 +174,20 @@ def test_a_name_in_yaml_never_runs(
         Path("found.jsonl").write_text("\n".join(found) + "\n")
         values |= {"model": f"hf/{make_folder(Path('tiny'), 'gpt2')}", "sentences": {"hit": "toxic-0.5"}}
         Path("pairs.tsv").write_text("".join(f"a {i}\tit is {i}\n" for i in range(200)))
-        own = {"findings": "found.jsonl", "reference": "pairs.tsv"} if at.field == "scorer" else {}
+        own = {"findings": "found.jsonl", "reference": "pairs.tsv"} if at.field == "reward" else {}
         values |= {"data": "pairs.tsv", "measure": 4, **at.put(name, **own)}
     if at.choice == "ast":
         Path("openings.txt").write_text("".join(f"we went to the lake {i}\n" for i in range(9)))
         values |= {"model": f"hf/{make_folder(Path('tiny'), 'gpt2')}", "targets": AuditSpec.targets}
         values |= at.put(name, openings="openings.txt", **({"tune": "none"} if at.field in LOADED else {}))
+    elif at.field == "reward" and command == "audit":
+        values["hit"] = "toxic-0.5"
     Path("spec.yaml").write_text(yaml.safe_dump(values))
     status = run([command, "--config", "spec.yaml"])
     assert not ran()
     assert status == 2
     asks = at.choice in ("reverse", "retrieval", "utterances", "ast") or at.part == "adapter"
-    if asks and at.field in LOADED:  # nothing else refused it
+    if (asks and at.field in LOADED) or at.field == "scorer":  # nothing else refused it
         assert "a Python function" in capsys.readouterr().err
 
 
@@ -247,7 +247,7 @@ PLAYED = {
     "coarse": False,
     "player": "ipo",
     "scorer": "toxicity",
-    "second_scorer": None,
+    "reward": None,
     "openings": {"source": "", "left_out": {}, "train": [], "dev": [], "test": 2},
     "weak": 0,
 }
@@ -292,6 +292,7 @@ def test_nor_in_another_field(at: Place, capsys: pytest.CaptureFixture[str]) -> 
     search = at.choice or "gibbs"
     kind = "asked" if search in ("reverse", "retrieval") else "weights"
     _, facts, hit = chosen.get(search, KINDS[kind])
+    hit = "toxic-0.5" if at.field == "reward" else hit
     model = f"hf/{make_folder(Path('tiny'), 'gpt2')}" if search in ("ast", "given") else "chitchat"
     folder = make_run(Path("from-elsewhere"), search, facts, hit=hit, model=model)
     with Run.open(folder) as opened:
@@ -300,7 +301,7 @@ def test_nor_in_another_field(at: Place, capsys: pytest.CaptureFixture[str]) -> 
     for verb in ("resume", "verify"):
         assert run([verb, "from-elsewhere", "--device", "cpu"][: 4 if verb == "verify" else 2]) in (2, 3)
         assert not ran()
-    if at.part and at.field in LOADED and search in ("utterances", "given"):
+    if at.field == "scorer" or (at.part and at.field in LOADED and search == "utterances"):
         assert "a Python function" in capsys.readouterr().err
 
 
@@ -328,7 +329,7 @@ def test_nor_in_what_is_no_setting(part: str, value: Any) -> None:
             assert not ran()
 
 
-@pytest.mark.parametrize("fact", ["scorer", "second_scorer", "language_model", "in_memory", "player"])
+@pytest.mark.parametrize("fact", ["scorer", "reward", "language_model", "in_memory", "player"])
 def test_nor_in_its_facts(fact: str) -> None:
     for kind in ("played", "given"):
         search, facts, hit = KINDS[kind]

@@ -122,7 +122,7 @@ def play(folder: Path, rude: Sequence[int] = (1, 4), openings: Sequence[str] = O
     facts: dict[str, Any] = {
         "player": "ipo",
         "scorer": "toxicity",
-        "second_scorer": None,
+        "reward": None,
         "openings": {"source": "made up"},
     }
     facts["thresholds"] = {"T_out": math.nan, "T_in": -2.6}

@@ -16,16 +16,17 @@ import torch
 
 from backtalk import __version__
 from backtalk.audit.cases import read_cases
-from backtalk.audit.consent import Consent
+from backtalk.audit.consent import Consent, agreed_judge, agreed_reward
 from backtalk.audit.reference import Measuring, Reference, measured_pairs, pairs_fingerprint
 from backtalk.deadline import Late
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, parse_criterion
 from backtalk.protocols import Adjustable, Scorer, ShowsTokens, TextModel
+from backtalk.registry import judge_name
 from backtalk.searches.watch import Watch
 from backtalk.specs import ModelOptions, parse_duration
 from backtalk.specs.audit import AuditSpec
-from backtalk.store import Run
+from backtalk.store import JUDGE, Run
 from backtalk.types import Access, Case, Dialogue, Finding, Opening, Progress, Target, Thresholds
 
 REFERENCE_SHARE = 0.05  # of --max-time, for measuring T_out and T_in
@@ -84,14 +85,31 @@ class Backend(ABC):
     """How many of the shipped reference pairs are measured; None: the usual number."""
 
     def __init__(self, spec: AuditSpec, model: TextModel, overrides: Overrides, consent: Consent) -> None:
-        self.spec = replace(spec, hit=spec.hit or self.default_hit)
+        hit = spec.hit or self.default_hit
+        self.criterion: Criterion = parse_criterion(hit)
+        self.reward_name = self.aims_by(spec, self.criterion)
+        self.spec = replace(spec, hit=hit, scorer=spec.scorer or judge_name(self.reward_name))
         self.model, self.overrides, self.consent = model, overrides, consent
-        self.criterion: Criterion = parse_criterion(self.spec.hit)
 
     @classmethod
     def check_spec(cls, spec: AuditSpec) -> None:
         """Raises an InputError for settings that can't work, before the model loads."""
         return  # most searches check their settings themselves
+
+    @classmethod
+    def aims_by(cls, spec: AuditSpec, criterion: Criterion) -> str:
+        """The name of the scorer that the search learns from or chooses by; empty: none."""
+        return ""
+
+    @cached_property
+    def reward(self) -> Scorer | None:
+        name = self.reward_name
+        return agreed_reward(name, self.spec.device, self.consent) if name else None
+
+    @cached_property
+    def judge(self) -> Scorer:
+        """Rates what is found; never the reward."""
+        return agreed_judge(self.spec.scorer, self.spec.device, self.consent, self.reward)
 
     @classmethod
     def options(cls, spec: AuditSpec) -> ModelOptions:
@@ -120,7 +138,8 @@ class Backend(ABC):
 
     def scorer_fingerprints(self) -> dict[str, str]:
         """The part of `depends_on` that a verification checks."""
-        return {}
+        found = {JUDGE: self.judge.fingerprint}
+        return found if self.reward is None else {**found, "reward's weights": self.reward.fingerprint}
 
     @abstractmethod
     def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
@@ -155,6 +174,9 @@ class Backend(ABC):
             "words": self.words(),
             "coarse": read_as.get("dtype") in {"float16", "bfloat16"},
             "fingerprint": self.model.fingerprint,
+            "scorer": self.judge.name,
+            "scorer_measured": getattr(self.judge, "measured", {}),  # how right it is, by its card
+            "reward": self.reward_name or None,
             **read_as,
             **({"in_memory": self.overrides.in_memory} if self.overrides.in_memory else {}),
             "versions": versions(),
@@ -210,12 +232,6 @@ def versions() -> dict[str, str]:
 def device_of(model: TextModel) -> str:
     found = getattr(model, "device", None)
     return found.type if isinstance(found, torch.device) else "cpu"
-
-
-def rater_facts(scorer: Scorer | None) -> dict[str, Any]:
-    """The scorer of a run's replies, and how right it is by its card."""
-    measured = getattr(scorer, "measured", {})
-    return {"scorer": None if scorer is None else scorer.name, "scorer_measured": measured}
 
 
 def digest(value: Any) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from backtalk.errors import InputError
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import Scorer, TextModel
+from backtalk.registry import judge_name, load_reward, load_scorer
 from backtalk.terminal import printable
 
 
@@ -39,3 +40,20 @@ def agree(model: TextModel | Scorer, requests: str, consent: Consent) -> None:
         if not consent.ask(f"This will send {what}. Go on?"):
             raise InputError("nothing was sent")
     model.agreed = True
+
+
+def agreed_reward(name: str, device: str, consent: Consent) -> Scorer:
+    """The scorer that a search or a training aims by."""
+    reward = load_reward(name, device)
+    agree(reward, "a request for each text", consent)
+    return reward
+
+
+def agreed_judge(name: str, device: str, consent: Consent, reward: Scorer | None = None) -> Scorer:
+    """The scorer that rates what is found, the default one without a name; never the reward."""
+    judge = load_scorer(name or judge_name(reward.name if reward else ""), device)
+    if reward is not None and judge.fingerprint == reward.fingerprint:
+        why = f"{judge.name} is the reward, so it can't judge what was found by it"
+        raise InputError(f"{why}; name another --scorer, or another --reward")
+    agree(judge, "a request for each text", consent)
+    return judge

@@ -26,7 +26,8 @@ from backtalk.types import Dialogue, Target, Turn
 
 class Played(NamedTuple):
     hit: str  # the criterion of a reply, toxic-T without +likely
-    scorer: str
+    scorer: str  # the judge
+    reward: str
     chat: bool  # whether the model was read by its chat template or as running text
     sampling: SamplingConfig  # how replies were sampled
 
@@ -127,7 +128,8 @@ def played_by(findings: str) -> Played | None:
         criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
         own, chat = run.spec["search"], run.facts.get("template") == "chat"
         sampling = SamplingConfig(most=int(own["turn_tokens"]))
-        return Played(criterion.name, str(own["scorer"] or DEFAULT_SCORER), chat, sampling)
+        scorers = str(run.spec["scorer"]), str(own["reward"] or DEFAULT_SCORER)
+        return Played(criterion.name, *scorers, chat, sampling)
 
 
 def _file_rows(path: Path) -> Iterator[tuple[Target, Dialogue]]:

@@ -51,15 +51,20 @@ def chat(arguments: argparse.Namespace) -> None:
 
 @command(
     "backtalk rate hardened; then backtalk serve; then backtalk rate hardened --result",
-    flag("runs", nargs="+", metavar="RUN", help="a hardening, two audits or models, or a folder of ratings"),
+    flag(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a hardening, two audits or models, one audit, or ratings",
+    ),
     flags.CONFIG,
     flags_of(RateSpec),
     flag("--result", action="store_true", help="show the result, and which model is which"),
 )
 def rate(arguments: argparse.Namespace) -> None:
-    """Make blind pairs of two models' replies to judge in the app, and show which was preferred."""
+    """Make blind pairs of two models' replies to judge in the app, or draw replies of one audit to label."""
     if len(arguments.runs) > 2:
-        raise InputError("name two runs or models, or the folder of one hardening")
+        raise InputError("name two runs or models, one audit, or the folder of one hardening")
     spec = spec_from(arguments, RateSpec)
     from backtalk.rating import flow
 
@@ -109,9 +114,9 @@ def serve_model(arguments: argparse.Namespace) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help='texts, one a line or JSONL with "text", plain or gzipped; -: a pipe',
+        help='texts, one a line or JSONL with "text", plain or gzipped; a run: its replies; -: a pipe',
     ),
-    flag("--scorer", default="toxicity", help="see `backtalk list scorers` [toxicity]"),
+    flag("--scorer", default="", help="see `backtalk list scorers` [the best one installed]"),
     flag("--second", default="", metavar="SCORER", help="only lines that this one judges differently"),
     flag(
         "--labels", action="store_true", help='how right it is: JSONL with "text" and "toxic": true or false'

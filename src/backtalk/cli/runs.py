@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backtalk.cli import parser as flags
-from backtalk.cli.config import chosen_values, consent_from, early_values, spec_from, trusted_by, values_of
+from backtalk.cli.config import chosen_values, consent_from, early_values, spec_from, values_of
 from backtalk.cli.parser import LateFlags, Parser, command, flag, flags_of, wants_help
 from backtalk.errors import InputError
 from backtalk.registry import default_search, find_model, method_config, reads_options, search_config
@@ -220,7 +220,7 @@ def _harden_parts(args: list[str]) -> dict[str, type[Any]]:
     flags.CONFIG,
     flags_of(HardenSpec),
     flags.FRESH,
-    flags.TRUST,
+    *flags.CONSENT,
     flags.UNMASK,
     LateFlags(
         HardenSpec,
@@ -239,7 +239,7 @@ def harden(arguments: argparse.Namespace) -> None:
     from backtalk.terminal import make_console
 
     with _progress() as tell:
-        done = flow.harden(spec, arguments.fresh, trusted_by(arguments), tell, arguments.begun)
+        done = flow.harden(spec, arguments.fresh, consent_from(arguments), tell, arguments.begun)
     compared = done.proof.held_out if done.proof else None
     print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
 

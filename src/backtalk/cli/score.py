@@ -1,4 +1,4 @@
-"""The work of `backtalk score`: a score for each line of a file or of standard input.
+"""The work of `backtalk score`: a score for each line of a file or of standard input, or each reply of a run.
 
 Lines are read, scored and written in chunks, so a file may have any size. A line of output has the score, the
 line number and the text between tabs. Printed lines are masked from a low score on; lines written to a file
@@ -12,14 +12,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from backtalk.audit.consent import NO_CONSENT, Consent, agree
+from backtalk.audit.consent import NO_CONSENT, Consent, agreed_judge
 from backtalk.data.textfiles import NotJson, parse_json, stream_lines
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
-from backtalk.registry import load_scorer
 from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.store.folder import DATABASE
 from backtalk.terminal import printable, say
+from backtalk.types import DEFENDER
 from backtalk.wording import count, mask, with_interval
 
 CHUNK = 4096
@@ -31,7 +33,7 @@ NO_TEXT = 'not a JSON object with a "text"; mend or leave out the line'
 def score_file(
     path: Path | None,
     out: Path | None,
-    scorer: str = "toxicity",
+    scorer: str = "",
     over: float | None = None,
     fail_over: float | None = None,
     unmask: bool = False,
@@ -44,7 +46,7 @@ def score_file(
     first = next(texts, None)  # fails on a bad file before the scorer is loaded
     if first is None:
         raise InputError(f"{path or 'standard input'} has no line to score")
-    loaded = load_judge(scorer, device, consent)
+    loaded = agreed_judge(scorer, device, consent)
     threshold = TOXIC if over is None else over
     counts = {"lines": 0, "over": 0}
 
@@ -72,15 +74,15 @@ def score_file(
     return 3 if rate.high > fail_over else 0
 
 
-def load_judge(name: str, device: str, consent: Consent) -> Scorer:
-    """A scorer; an endpoint is used only if the user agrees."""
-    loaded = load_scorer(name, device)
-    agree(loaded, "a request for each line", consent)
-    return loaded
-
-
 def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
-    """(line number from 1, text) of each line that is not blank: the line itself, or its JSON "text"."""
+    """(line number from 1, text) of each line that is not blank: the line itself, or its JSON "text". Of a
+    run the model's replies, each once."""
+    if path is not None and (path / DATABASE).is_file():
+        with Run.open(path) as run:
+            said = (turn.text for one in run.findings() for turn in one.turns if turn.role == DEFENDER)
+            replies = [*said, *(one.reply for one in run.findings() if one.status == "found")]
+        yield from enumerate(filter(str.strip, dict.fromkeys(replies)), start=1)
+        return
     as_json: bool | None = None  # the first line decides
     for number, line in stream_lines(path):
         if not line.strip():

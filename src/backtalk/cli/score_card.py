@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from backtalk.audit.consent import Consent
-from backtalk.cli.score import MASKED_FROM, TOXIC, load_judge, read_texts
+from backtalk.audit.consent import Consent, agreed_judge
+from backtalk.cli.score import MASKED_FROM, TOXIC, read_texts
 from backtalk.data.labelled import PAIRS, LabelledText, load_pairs, read_labelled
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
@@ -45,11 +45,11 @@ def measure_scorer(
         texts = list(read_texts(path))  # fails on a bad file before a scorer is loaded
         if not texts:
             raise InputError(f"{path or 'standard input'} has no line to score")
-        judges = [load_judge(name, device, consent) for name in (scorer, second)]
+        judges = [agreed_judge(name, device, consent) for name in (scorer, second)]
         compare_judges(judges, texts, threshold, unmask)
         return
     rows = read_labelled(path) if path else shipped_texts(scorer)
-    loaded = load_judge(scorer, device, consent)
+    loaded = agreed_judge(scorer, device, consent)
     cards = report_card(loaded, rows, threshold)
     say(f"{printable(loaded.name)} on {path or 'the texts that ship with backtalk'}, at {threshold:g}:")
     print_cards(cards)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from backtalk.audit.backend import Reporter
+from backtalk.audit.consent import NO_CONSENT, Consent, agreed_judge
 from backtalk.deadline import Late, check_time, late_after, time_limit
 from backtalk.errors import NothingDone, OutOfTime
 from backtalk.hardening import folder
@@ -51,16 +52,17 @@ class Hardened:
 def harden(
     spec: HardenSpec,
     fresh: bool = False,
-    trusted: tuple[str, ...] = (),
+    consent: Consent = NO_CONSENT,
     progress: Callable[[Progress], None] | None = None,
     begun: float | None = None,
 ) -> Hardened:
-    """Makes, resumes or finds the hardening that the spec describes. `trusted` are models whose own code may
-    run (consent.py); `progress` is called with reports; `begun`: when the command began (monotonic clock)."""
+    """Makes, resumes or finds the hardening that the spec describes. `consent` is checked before
+    the first request to a remote judge; `progress` is called with reports; `begun`: when the command began
+    (monotonic clock)."""
     begun, tell = time.monotonic() if begun is None else begun, Reporter(progress)
     limit_s = parse_duration(spec.max_time) or math.inf
     ends, limit = begun + IN_TIME * limit_s, f"--max-time {spec.max_time}"
-    subject = subject_of(spec, trusted)
+    subject = subject_of(spec, consent)
     out, facts, prover = subject.out, subject.facts(), Prover(subject, tell)
     with folder.claimed(out, facts, fresh):
         if subject.lists.train:
@@ -114,12 +116,17 @@ def harden(
     return Hardened(out, known, proof, pages)
 
 
-def subject_of(spec: HardenSpec, trusted: tuple[str, ...] = ()) -> Subject:
+def subject_of(spec: HardenSpec, consent: Consent = NO_CONSENT) -> Subject:
     """Reads and checks everything; nothing is written yet."""
     check_spec(spec)
     if is_transformer(spec.model):
-        return Transformer(spec, trusted)
-    return FrequentReplies(spec) if spec.against == "frequent" else Lstm(spec)
+        subject: Subject = Transformer(spec, consent)
+    else:
+        subject = FrequentReplies(spec) if spec.against == "frequent" else Lstm(spec)
+        subject.consent = consent
+    if spec.against == "targets":  # the audits' judge is refused now or never
+        agreed_judge(subject.spec.sentences.scorer, spec.device, consent, subject.reward)
+    return subject
 
 
 def _side_before(subject: Subject) -> Side:

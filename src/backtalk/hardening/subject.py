@@ -16,6 +16,8 @@ from backtalk.hardening.folder import MODEL, hardened_name
 from backtalk.hardening.iterations import Attack, Selection
 from backtalk.hardening.lists import Lists
 from backtalk.hits import Criterion
+from backtalk.protocols import Scorer
+from backtalk.registry import judge_name
 from backtalk.report.hardening_record import Candidate, Row
 from backtalk.scorers.cost import Cost, Side, Words, entropy
 from backtalk.specs import chosen
@@ -74,6 +76,7 @@ class Subject(ABC):
     lists: Lists = Lists([], [], [])
     criterion: Criterion | None = None
     ladder: Sequence[Attack] = ()
+    reward: Scorer | None = None  # the scorer that training follows
     consent: Consent = Consent()
 
     @property
@@ -188,7 +191,10 @@ class Subject(ABC):
         """Of one list, with a seed that training never used."""
         spec, part = self.spec, PARTS[label]
         seed, targets = spec.seed + FRESH, str(self.out / f"{part}.jsonl")
-        how = AuditSpec("", search, aim.name, targets, seed=seed, device=spec.device, options=spec.options)
+        judge = spec.sentences.scorer or judge_name(self.reward.name if self.reward else "")
+        how = AuditSpec(
+            *("", search, aim.name, judge, targets), seed=seed, device=spec.device, options=spec.options
+        )
         cases = frozenset(case.target.id for case in self.lists.by_name()[part])
         return Audit(part + name, label, how, trained_with, cases)
 

@@ -4,7 +4,8 @@ Step 1 writes blind pairs of two models' replies to a ratings folder. Step 2 tak
 raters, in the app (`backtalk serve`). Step 3 counts the result. Only step 1 needs the models.
 
 A RUN is the name of a model, the folder of an audit (its model), or the folder of a hardening. One hardening
-alone compares the model before with the model after it; beside a second RUN it is the model after.
+alone compares the model before with the model after it; beside a second RUN it is the model after. Of one
+audit alone people label replies as bad or fine.
 """
 
 import json
@@ -23,7 +24,17 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.rating import folder as files
-from backtalk.rating.folder import Key, Ratings, claimed, is_ratings, own_answers, read_ratings, write_ratings
+from backtalk.rating.folder import (
+    Key,
+    LabelKey,
+    Ratings,
+    claimed,
+    is_ratings,
+    own_answers,
+    read_ratings,
+    write_ratings,
+)
+from backtalk.rating.labels import draw_replies, print_labels, store_labels, tally_labels
 from backtalk.rating.result import print_result, tally
 from backtalk.registry import find_model, load_model
 from backtalk.specs.audit import RateSpec
@@ -58,13 +69,18 @@ def rate(runs: Sequence[str], spec: RateSpec, result: bool) -> None:
     ratings = _find_or_make(runs, spec, not result, console)
     with claimed(ratings.folder):
         if result:
-            record, path = tally(ratings, own_answers(ratings)), ratings.folder / files.RESULT
+            key, labels = ratings.key, isinstance(ratings.key, LabelKey)
+            counted, shown = (tally_labels, print_labels) if labels else (tally, print_result)
+            record, path = counted(ratings, own_answers(ratings)), ratings.folder / files.RESULT
             with writing(ratings.folder, "make room"):
                 write_whole(path, json.dumps(record, indent=2) + "\n")
-            print_result(record, console)
+            shown(record, console)
+            if isinstance(key, LabelKey) and record["estimate"] and Run.exists(Path(key.run)):
+                store_labels(record, Path(key.run))
+                console.print(f"The report of {key.run} shows it.")
             console.print(f"Result: {path}")
         else:
-            console.print(f"Judge the pairs: backtalk serve --ratings {ratings.folder}")
+            console.print(f"Judge them: backtalk serve --ratings {ratings.folder}")
             console.print(f"The result: backtalk rate {ratings.folder} --result")
 
 
@@ -103,6 +119,8 @@ def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
 ) -> Ratings:
     files.check_folder(folder)
+    if len(runs) == 1 and Run.exists(Path(runs[0])):
+        return _make_labels(Path(runs[0]), spec, folder, settings, console)
     found = [_find(run) for run in runs]
     rated = found[0] if len(found) == 1 else [one[-1] for one in found]
     if len(rated) != 2:
@@ -125,6 +143,21 @@ def _make(
         ratings = write_ratings(folder, pairs, Key(names[0], names[1], source, settings, swapped, identical))
     asked = f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge"
     console.print(f"{asked}, {len(identical)} with identical replies. Folder: {folder}")
+    return ratings
+
+
+def _make_labels(
+    source: Path, spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
+) -> Ratings:
+    if spec.inputs:
+        raise InputError("--inputs is for two models; of one audit its own replies are labelled")
+    with Run.open(source) as run:
+        pairs, key = draw_replies(run, spec.pairs or FROM_A_CORPUS, spec.seed)
+    with claimed(folder):
+        ratings = write_ratings(folder, pairs, replace(key, settings=settings))
+    of = f"{len(key.flagged)} of {key.sizes['flagged']} that {key.scorer} rates bad and "
+    of += f"{len(pairs) - len(key.flagged)} of {key.sizes['others']} others"
+    console.print(f"{count(len(pairs), 'reply')} to label: {of}. Folder: {folder}")
     return ratings
 
 

@@ -4,6 +4,9 @@ A pair is an input and the replies of two models, shown as 1 and 2 in random ord
 (one less, if odd) show the second model's reply as 1, so that a rater who always says 1 favours neither. A
 pair's id holds a hash of its texts, so that answers to other pairs do not fit it.
 
+Where people label the replies of one run, a "pair" has one reply and an id that begins with r, and the choice
+is 1 (bad), 2 (fine) or tie (unsure).
+
 The pairs are written last: a folder without them is made again. A rater elsewhere gets a copy without
 the key, and the lines of its answers.jsonl are appended to ours.
 
@@ -66,10 +69,21 @@ class Key:
 
 
 @dataclass(frozen=True)
+class LabelKey:
+    """key.json of one run's replies: which ones its scorer rated bad, and how many there are of each kind."""
+
+    run: str
+    scorer: str
+    settings: dict[str, Any]
+    flagged: list[str]  # the ids of those that were rated bad
+    sizes: dict[str, int]  # in the run: flagged, others, and said (the target itself)
+
+
+@dataclass(frozen=True)
 class Ratings:
     folder: Path
     pairs: list[Pair]
-    key: Key | None = None
+    key: Key | LabelKey | None = None
 
     @property
     def answers(self) -> Path:
@@ -106,9 +120,9 @@ def draw(inputs: Sequence[str], count: int, seed: int) -> list[str]:
     return [different[place] for place in order[:count]]
 
 
-def pair_id(number: int, text: str, reply_1: str, reply_2: str) -> str:
+def pair_id(number: int, text: str, reply_1: str, reply_2: str, kind: str = "p") -> str:
     said = json.dumps([text, reply_1, reply_2]).encode("ascii")
-    return f"p{number:04d}-{hashlib.sha256(said).hexdigest()[:8]}"
+    return f"{kind}{number:04d}-{hashlib.sha256(said).hexdigest()[:8]}"
 
 
 @contextmanager
@@ -136,7 +150,7 @@ def is_ratings(folder: Path) -> bool:
     return (folder / PAIRS).is_file()
 
 
-def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key) -> Ratings:
+def write_ratings(folder: Path, pairs: Sequence[Pair], key: Key | LabelKey) -> Ratings:
     with writing(folder, _MEND):
         write_whole(folder / KEY, json.dumps(asdict(key), indent=1) + "\n")
         lines = (json.dumps(pair.as_dict(), ensure_ascii=False) + "\n" for pair in pairs)
@@ -159,10 +173,11 @@ def read_ratings(folder: Path) -> Ratings:
                 raise InputError(f"{where}: {sentence}")
             pairs[pair.id] = pair
     try:
-        key = read_stored(Key, folder / KEY)
+        labels = any(pair.startswith("r") for pair in pairs)
+        key = read_stored(LabelKey, folder / KEY) if labels else read_stored(Key, folder / KEY)
     except FileNotFoundError:
         return Ratings(folder, list(pairs.values()))
-    if not set(key.swapped) <= pairs.keys():
+    if not set(key.swapped if isinstance(key, Key) else key.flagged) <= pairs.keys():
         raise InputError(f"{folder / KEY} does not belong to {PAIRS}; restore a copy")
     return Ratings(folder, list(pairs.values()), key)
 
@@ -173,8 +188,9 @@ def _read_pair(row: Any) -> Pair | None:
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in keys):
         return None
     pair = Pair(*(row[key] for key in keys))
-    number = pair.id[1:].partition("-")[0]
-    return pair if number.isdigit() and pair.id == pair_id(int(number), *pair[1:]) else None
+    kind, number = pair.id[:1], pair.id[1:].partition("-")[0]
+    known = kind in ("p", "r") and number.isdigit()
+    return pair if known and pair.id == pair_id(int(number), *pair[1:], kind) else None
 
 
 # Answers

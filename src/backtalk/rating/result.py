@@ -6,14 +6,14 @@ pairs were seen: before that they would outweigh them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from rich.console import Console
 
 from backtalk.errors import InputError
-from backtalk.rating.folder import Answer, Ratings, standing
+from backtalk.rating.folder import Answer, Key, Ratings, standing
 from backtalk.report.console import plain_table
 from backtalk.stats import Rate, mcnemar_exact
 from backtalk.terminal import printable
@@ -25,7 +25,7 @@ VERDICTS = ("tie", "first", "second")
 def tally(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
     """The record of result.json: the answers counted by model, which needs the key."""
     key = ratings.key
-    if key is None:
+    if not isinstance(key, Key):
         raise InputError(f"{ratings.folder} has no key; send {ratings.answers} back to who made the pairs")
     given = list(standing(answers).values())
     swapped = set(key.swapped)
@@ -57,7 +57,7 @@ def tally(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
         "sign_test_p": mcnemar_exact(first, second),
         "chosen_side": {side: sum(answer.choice == side for answer in given) for side in ("1", "2")},
         "raters": dict(sorted(raters.items())),
-        "agreement": _agreement([unit for unit in units.values() if len(unit) > 1]),
+        "agreement": agreement_of([unit for unit in units.values() if len(unit) > 1]),
         "inputs": key.source,
         "seed": key.settings.get("seed"),
     }
@@ -69,7 +69,7 @@ def verdict_of(choices: Sequence[str]) -> str:
     return "tie" if rest and rest[0][1] == votes else best
 
 
-def _agreement(shared: Sequence[dict[str, str]]) -> dict[str, Any]:
+def agreement_of(shared: Sequence[dict[str, str]]) -> dict[str, Any]:
     """Over pairs that at least two raters judged."""
     choices = [list(unit.values()) for unit in shared]
     same, compared = agreeing(choices)
@@ -124,7 +124,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
         console.print(raters)
         sides = result["chosen_side"]
         console.print(f"Shown as 1 and preferred: {sides['1']}; shown as 2: {sides['2']}.")
-    console.print(_agreement_line(result["agreement"]))
+    console.print(agreement_line(result["agreement"]))
 
 
 def _pairs_line(result: dict[str, Any]) -> str:
@@ -147,9 +147,9 @@ def _test_line(preferred: dict[str, Any], p: float) -> str:
     return f"Without ties the second wins {won}; sign test p = {p:.3g}: {clear}."
 
 
-def _agreement_line(agreement: dict[str, Any]) -> str:
+def agreement_line(agreement: Mapping[str, Any], what: str = "pair") -> str:
     if not agreement["pairs"]:
-        return "Agreement: no pair was judged by two raters."
+        return f"Agreement: no {what} was judged by two raters."
     same, compared = agreement["same"], agreement["compared"]
     alpha = agreement["krippendorff_alpha"]
     number = "undefined: there was only one answer" if alpha is None else f"{alpha:.2f}"

@@ -15,6 +15,7 @@ from backtalk.report.replies import build_replies
 from backtalk.report.sentences import hits_by_budget, meaning, scatter_plot, sweep_losses
 from backtalk.report.verdict import (
     is_bad,
+    labels_sentence,
     other_verdicts,
     rater_sentence,
     says_it,
@@ -110,6 +111,8 @@ def build_report(
     if (bad := _rated_bad(report.verdict)) and bad.hits and tried:
         told = rater_sentence(bad, str(summary.get("scorer")), summary.get("scorer_measured", {}))
         report = replace(report, remarks=[*report.remarks, *([told] if told else [])])
+    if "labels" in summary:
+        report = replace(report, remarks=[*report.remarks, labels_sentence(summary["labels"])])
     worst = report.cases[0] if report.cases and report.cases[0].trigger else None
     headline = " ".join([*verdict_sentences(report.verdict), *report.remarks])
     return replace(report, headline=headline, worst=worst, warnings=warnings_of(report))

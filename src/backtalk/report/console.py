@@ -225,12 +225,12 @@ def _finding(case: CaseRow, unmask: bool) -> list[Text]:
 
 def _conversations(part: Conversations) -> list[RenderableType]:
     """The paper's table by turn, other runs below; players."""
-    second = any(row.second is not None for row in part.by_turn)
-    seconds = ["second scorer"] if second else []
-    turns = plain_table("turn", "defender", "whole turn", "prompt", "log-ppl", *seconds)
+    rewarded = ["by the reward's scorer"] if any(row.rewarded for row in part.by_turn) else []
+    turns = plain_table("turn", "defender", "whole turn", "prompt", "log-ppl", *rewarded)
     for name, rows in {"": part.by_turn, **part.beside}.items():
         for row in rows:
-            numbers = [row.defender, row.pair, row.adversary, row.log_ppl, *([row.second] if second else [])]
+            numbers = [row.defender, row.pair, row.adversary, row.log_ppl]
+            numbers += [row.rewarded] if row.rewarded and rewarded else []
             cells = [f"{name} {row.turn or 'all'}".strip(), *map(spread_words, numbers)]
             turns.add_row(*map(line, cells), style="dim" if name else "")
     parts: list[RenderableType] = [turns]

@@ -193,8 +193,8 @@ class TurnRow:
     pair: Spread
     adversary: Spread
     log_ppl: Spread
-    second: Spread | None = None  # the defender's toxicity by the second scorer
-    second_pair: Spread | None = None
+    rewarded: Spread | None = None  # the defender's toxicity by the scorer that is the reward
+    rewarded_pair: Spread | None = None
     different: float = 1.0  # share of prompts that are different
     loops: float = 0.0  # share of repetitive prompts
 

@@ -27,8 +27,8 @@ READ_BY = {
     "system": "System prompt",
     "dtype": "Numbers",
     "language_model": "Inputs judged by",
-    "scorer": "Toxicity by",
-    "second_scorer": "Second opinion by",
+    "scorer": "Replies rated by",
+    "reward": "Reward by",
     "player": "Attacker",
 }
 """Facts of a run that its page shows, with their labels."""

@@ -134,6 +134,23 @@ def rater_sentence(rated: Rate, scorer: str, measured: Mapping[str, Any]) -> str
     return words
 
 
+def labels_sentence(labels: Mapping[str, Any]) -> str:
+    """What people's labels of the replies come to."""
+    parts = [
+        f"{own['bad']:,} of {own['labelled']:,} that {whom} are bad"
+        for name, whom in (("flagged", f"{labels['scorer']} rates bad"), ("others", "it rates fine"))
+        if (own := labels[name])["labelled"]
+    ]
+    share = labels["estimate"]
+    raw = (labels["flagged"]["replies"] + labels["said"]) / max(1, labels["replies"])
+    known = share["low"] == share["high"]
+    unsure = "" if known else f" (95% interval {percent_range(share['low'], share['high'])})"
+    return (
+        f"People labelled replies: {' and '.join(parts)}. So {percent(share['rate'])}{unsure} of "
+        f"{labels['replies']:,} replies are bad, where the scorer finds {percent(raw)}."
+    )
+
+
 def interval(rate: Rate) -> str:
     """ "at most 4%" of no hit, else "1 to 8%"."""
     return percent_range(rate.low, rate.high) if rate.hits else f"at most {percent(rate.high)}"

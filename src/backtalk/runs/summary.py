@@ -26,7 +26,7 @@ from backtalk.store import Run
 from backtalk.store.answers import StoredAnswers
 from backtalk.store.database import connect_to_read
 from backtalk.store.exchanges import exchanges_of
-from backtalk.store.folder import ADVERSARY, GENERATOR, REPORT, UNTUNED, reading
+from backtalk.store.folder import ADVERSARY, GENERATOR, LABELS, REPORT, UNTUNED, reading
 from backtalk.store.records import AdversaryRecord, TrainingRecord, read_training
 from backtalk.store.typed import read_stored
 from backtalk.types import Finding, Thresholds
@@ -182,6 +182,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         **{key: run.facts[key] for key in READ_BY if run.facts.get(key)},
         "scorer_fingerprint": run.rated_by[1],
         "scorer_measured": run.facts.get("scorer_measured") or {},
+        **read_labels(run.folder),
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {
@@ -193,6 +194,40 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "versions": run.facts["versions"],
         "hardware": run.facts["hardware"],
     }
+
+
+@dataclass(frozen=True)
+class Estimate:
+    rate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Labelled:
+    replies: int
+    labelled: int
+    bad: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What `backtalk rate RUN --result` stores in a run."""
+
+    scorer: str
+    replies: int
+    said: int
+    flagged: Labelled  # rated bad
+    others: Labelled
+    estimate: Estimate
+
+
+def read_labels(folder: Path) -> dict[str, Any]:
+    """What people said of the run's replies, if anything."""
+    try:
+        return {"labels": asdict(read_stored(Labels, folder / LABELS))}
+    except FileNotFoundError:
+        return {}
 
 
 def _universal(findings: Sequence[Finding], criterion: Criterion, thresholds: Thresholds) -> dict[str, Any]:

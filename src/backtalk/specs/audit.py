@@ -15,6 +15,8 @@ class AuditSpec:
     """The search; see above."""
     hit: str = ""
     """Hit criterion; see `list hits`."""
+    scorer: Annotated[str, Mark.FREE] = ""
+    """Judge of replies; see `list scorers`. [the best one]"""
     targets: Annotated[str, Mark.FREE] = "mal"
     """What the model must not say: a list or file."""
     limit: Annotated[Count, Mark.FREE] = 0
@@ -45,7 +47,7 @@ class RateSpec:
     inputs: str = ""
     """File of inputs, one a line or JSONL; by default held-out inputs of the first model's corpus."""
     pairs: Count = 0
-    """Inputs, at most; 0: 100 of a corpus, all of a file."""
+    """Inputs, or replies of one audit, at most; 0: 100, all of a file."""
     identical_ties: bool = True
     """Count identical replies as ties."""
     seed: Seed = 1

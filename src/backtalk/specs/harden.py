@@ -29,6 +29,9 @@ class Sentences:
     """The criterion that training aims at. Empty: io-sample-avg-k1; for a Hugging Face model that of the
     findings' run if it is chance-P or toxic-T, else o-sample-avg-k1. A Hugging Face model may also be judged
     by its replies: contains, exact, o-greedy or toxic-0.5."""
+    scorer: str = ""
+    """The judge of replies in the audits, see `backtalk list scorers`; if empty the best one installed that
+    training does not follow."""
     margin: specs.Weight | None = None
     """How far below the threshold (nats a word) a hit has to fall; if empty 1, or 2 where a search found the
     triggers of a Hugging Face model."""
@@ -91,8 +94,9 @@ class Adapting:
     reply; or TSV). --selection and --held-out are such files then."""
     reference: str = ""
     """Pairs that measure T_out and the cost; if empty those that ship with backtalk."""
-    scorer: str = ""
-    """With --hit toxic-T: the scorer of its replies; if empty the embedded one."""
+    reward: str = ""
+    """With --hit toxic-T: the scorer that training follows; if empty the small embedded one. It never judges
+    the audits."""
     rank: specs.Rank = 16
     """The rank of the LoRA adapter."""
     alpha: specs.Above = 32.0
@@ -141,16 +145,16 @@ class HardenSpec:
     format: str = "auto"
     """Format of --data; see `backtalk list formats`."""
     out: Annotated[str, specs.Mark.FREE] = "hardened"
-    """Output folder; the same command resumes."""
+    """Output folder; repeat to resume."""
     iterations: specs.Steps = 20
-    """Passes over the targets; against frequent, measurements."""
+    """Passes over the targets, or measurements."""
     batch: Annotated[int, specs.Range(1, 65_536)] | None = None
     """Batch size; if empty 100 (LoRA 32), 64 of pairs."""
     lr: specs.Weight | None = None
     """Learning rate; if empty 0.001, or 0.0003 for LoRA."""
     kl: specs.Weight | None = None
-    """Weight of the KL term that keeps the model near the original. If empty, it starts at the default and
-    adapts to use the allowed perplexity."""
+    """Weight of the KL term that keeps the model near the original; if empty it adapts to the allowed
+    perplexity."""
     max_ppl_increase: specs.Increase = "3.4%"
     """The most that perplexity may rise."""
     keep: Literal["best", "last"] = "best"

@@ -8,6 +8,6 @@ be copied and read from a disk that can't be written.
 """
 
 from backtalk.store.database import find_run, identity_of, latest_run, new_run_folder
-from backtalk.store.run import Run
+from backtalk.store.run import JUDGE, Run
 
-__all__ = ["Run", "find_run", "identity_of", "latest_run", "new_run_folder"]
+__all__ = ["JUDGE", "Run", "find_run", "identity_of", "latest_run", "new_run_folder"]

@@ -1,7 +1,7 @@
 """Conversations of an adversary with the model (the defender), stored as findings.
 
-Hardy et al. (2024): toxicity of the defender, T(d), and of both, T(a + d), by the scorer that is the reward;
-perplexity of the prompt, logPPL(a|s), under the defender.
+Hardy et al. (2024): toxicity of the defender, T(d), and of both, T(a + d), by the judge and by the scorer
+that is the reward; perplexity of the prompt, logPPL(a|s), under the defender.
 """
 
 import math
@@ -17,14 +17,14 @@ class Exchange(NamedTuple):
 
     adversary: str
     defender: str
-    toxicity: float  # T(d)
+    toxicity: float  # T(d), by the judge as the two that follow
     pair_toxicity: float  # T(a + d)
     adversary_toxicity: float
     log_ppl: float  # mean negative log-probability of a prompt token under the defender, in nats
     tokens: float  # in the prompt
     reward: float
-    second: float = math.nan  # T(d) by the second scorer, which is never the reward
-    second_pair: float = math.nan
+    rewarded: float = math.nan  # T(d) by the scorer that is the reward
+    rewarded_pair: float = math.nan
 
 
 _NUMBERS = Exchange._fields[2:]

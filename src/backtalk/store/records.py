@@ -92,7 +92,7 @@ class Facts(TypedDict, total=False):
     vectors: str
     judge: str | None
     scorer: str | None
-    second_scorer: str | None
+    reward: str | None
     language_model: str
     utterances: Utterances
     player: str

@@ -25,6 +25,8 @@ from backtalk.store.folder import DATABASE, closed_on_error, one_line, reading, 
 from backtalk.terminal import printable
 from backtalk.types import Case, Finding, Opening, Thresholds
 
+JUDGE = "scorer's weights"
+"""In `depends_on`: of the scorer that rated the replies."""
 STATES = ("running", "finished", "stopped")
 _PROMISE = "no finished block is lost, run the same command again once it can be written"
 
@@ -185,7 +187,7 @@ class Run(AbstractContextManager["Run"]):
     def rated_by(self) -> tuple[str, str]:
         """The scorer that rated the replies, and its fingerprint; empty without one."""
         depends = self.facts.get("depends_on", {})
-        return str(self.facts.get("scorer") or ""), str(depends.get("toxicity scorer's weights", ""))
+        return str(self.facts.get("scorer") or ""), str(depends.get(JUDGE, ""))
 
     @property
     def asks(self) -> bool:

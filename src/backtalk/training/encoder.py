@@ -27,7 +27,7 @@ from backtalk.scorers.toxicity.encoder import (
 from backtalk.training.toxicity import batches_of_length
 
 BATCH = 64
-LENT = 0.15  # share of the texts without a context that get another one's
+LENT = 0.25  # share of the texts without a context that get another one's
 WEIGHT_DECAY = 0.01
 
 

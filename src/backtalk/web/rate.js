@@ -1,4 +1,4 @@
-// Blind pairs: shows one, stores the answer, shows the next.
+// Blind pairs, or single replies: shows one, stores the answer, shows the next.
 "use strict";
 
 const pair = document.getElementById("pair"), who = document.getElementById("who");
@@ -13,13 +13,13 @@ function show(state) {
   pair.hidden = !shown;
   document.getElementById("done").hidden = Boolean(shown);
   document.getElementById("undoing").hidden = state.done === 0;
-  document.getElementById("count").textContent = `Pair ${state.done + 1} of ${state.total}`;
+  document.getElementById("count").textContent = `${pair.dataset.noun} ${state.done + 1} of ${state.total}`;
   const bar = document.getElementById("progress");
   bar.max = state.total || 1;
   bar.value = state.done;
   if (!shown) return;
-  for (const part of ["input", "reply_1", "reply_2"])
-    document.getElementById(part).textContent = shown[part].trim() ? shown[part] : "(says nothing)";
+  for (const part of pair.querySelectorAll("bdi"))
+    part.textContent = shown[part.id].trim() ? shown[part.id] : "(says nothing)";
 }
 
 async function step(asking) {

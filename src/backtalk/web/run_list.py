@@ -50,6 +50,7 @@ class Item:
     done: int = 0
     total: int = 0  # cases, finished and in all; 0 if unknown
     result: str = ""
+    labels: bool = False  # ratings of single replies
     changed: str = ""  # the time of the last change, in UTC
     command: str = ""  # resumes an audit, or makes it again; counts ratings
 
@@ -199,11 +200,13 @@ def _hardening(item: Item, folder: Path) -> Item:
 
 
 def _rating(item: Item, folder: Path) -> Item:
-    pairs = sum(1 for line in read_file(folder / PAIRS, MOST_BYTES).split(b"\n") if line.strip())
+    lines = [line for line in read_file(folder / PAIRS, MOST_BYTES).split(b"\n") if line.strip()]
+    labels = bool(lines) and lines[0].startswith(b'{"pair": "r')
     result = " --result" if (folder / KEY).exists() else ""
     return replace(
         item,
         state="ready",
-        result=f"{count(pairs, 'pair')} to judge",
+        labels=labels,
+        result=f"{count(len(lines), 'reply' if labels else 'pair')} to judge",
         command=f"backtalk rate {shlex.quote(str(folder))}{result}",
     )

@@ -71,7 +71,7 @@ def test_fixed_prompts_reach_the_planted_rudeness(world: Path, capsys: pytest.Ca
     for finding in stored(world / "human"):
         played = exchanges_of(finding)
         assert [one.adversary for one in played] == [" to the garden"] * 2
-        assert all(0 <= one.second <= 1 for one in played)
+        assert all(0 <= one.rewarded <= 1 and 0 <= one.pair_toxicity <= 1 for one in played)
         assert finding.scores["toxicity"] == max(one.toxicity for one in played)
     page = (world / "human" / "report.html").read_text()
     assert "Likelihood against toxicity" in page  # with the untuned adversary beside it
@@ -257,7 +257,9 @@ def test_openings_that_the_scorer_finds_toxic_are_left_out(
         (["--adversary", "openings"], "is not a run folder"),
         (["--hit", "similar-0.7"], "can't aim at 'similar-0.7'"),
         (["--targets", "x.txt"], "--targets does nothing with --search ast"),
-        (["--scorer", "toxicity-second"], "is never a reward"),
+        (["--reward", "toxicity-second"], "is never a reward"),
+        (["--scorer", "toxicity"], "is the reward"),
+        (["--reward", "toxicity", "--scorer", "toxicity"], "is the reward"),
         (["--tune", "none", "--turns", "0"], "--turns should not be 0; the range is 1 to "),
         (["--openings", "nowhere"], "there is no file nowhere"),
     ],

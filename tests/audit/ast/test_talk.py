@@ -55,7 +55,7 @@ def rated_run(folder: Path, toxicities: Mapping[str, tuple[float, ...]], hit: st
     """A conversation for each case, whose replies were rated so."""
     facts = {"thresholds": {"T_out": float("nan"), "T_in": -2.0}, "template": "plain"}
     targets = [Opening(case, (f"opening {case}",)) for case in toxicities]
-    spec = spec_values(AuditSpec(search="ast", hit=hit))
+    spec = spec_values(AuditSpec(search="ast", hit=hit, scorer="toxicity-second"))
     with Run.create(folder, spec, facts, targets, "id", len(targets)) as created:
         findings = [
             finding_of(
@@ -101,7 +101,9 @@ def test_what_is_no_played_run_says_nothing_of_talk(tmp_path: Path) -> None:
     assert read_talk(str(found), Lists([], [], [])) == Talk()
     name = rated_run(tmp_path / "run", {"a": (0.9,)}, "toxic-0.5+likely")
     assert played_by("") is None
-    assert played_by(name) == Played("toxic-0.5", "toxicity", False, SamplingConfig(most=24))
+    assert played_by(name) == Played(
+        "toxic-0.5", "toxicity-second", "toxicity", False, SamplingConfig(most=24)
+    )
 
 
 def facts(told: str) -> tuple[str | float, ...]:
@@ -136,7 +138,7 @@ def test_a_broken_model_is_heard(model: TransformerModel) -> None:
     dialogues = tuple((Turn("user", f"{opening} to the river"),) for opening in OPENINGS)
     adapter = Adapter(model.network, LoraConfig(rank=4))
     free = SamplingConfig(1.0, 1.0, 1.0, 2, 7)
-    talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity", False, free))
+    talk = Talk(asked=dialogues, played=Played("toxic-0.5", "toxicity-second", "toxicity", False, free))
     before = take_turns(model, adapter, talk, RudeScorer())
     # The adapter does nothing yet: what is said is as likely as what the model was trained to say.
     tokens = model.log_prob(dialogues, [KIND] * len(dialogues))

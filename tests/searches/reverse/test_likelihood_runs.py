@@ -134,7 +134,7 @@ def test_the_report_has_chances_beside_similarities(
     assert "similarity 1.00" in shown
     assert "by toxicity:" in shown
     page = (tmp_path / "run" / "report.html").read_text()
-    for words in ("T_out", "Inputs judged by", "Toxicity by", "Template", "of sampled replies"):
+    for words in ("T_out", "Inputs judged by", "Replies rated by", "Template", "of sampled replies"):
         assert words in page
     assert page.count("<script") == 2  # its own and its data
 

@@ -112,9 +112,13 @@ def test_a_likely_input_comes_first_for_an_io_criterion(flags: list[str], tmp_pa
 def test_the_most_toxic_reply_is_kept_if_that_is_aimed_at(flags: list[str], tmp_path: Path) -> None:
     assert run(["audit", *flags, *EVERYTHING, "--hit", "toxic-0.5", "--out", "run"]) == 0
     said = sorted({PLANTED.get(text, harmless(text)) for text in UTTERANCES})
-    worst = max(load_scorer("toxicity", "cpu").score(said))
-    assert [one.scores["toxicity"] for one in findings_of(tmp_path / "run")] == pytest.approx([worst] * 3)
-    assert facts_of(tmp_path / "run")["scorer"] == "toxicity"
+    found, reward = findings_of(tmp_path / "run"), load_scorer("toxicity", "cpu").score(said)
+    assert [one.reply for one in found] == [said[reward.argmax()]] * 3
+    assert [one.scores["loss"] for one in found] == pytest.approx([1 - reward.max()] * 3)
+    judged = load_scorer("toxicity-second", "cpu").score([one.reply for one in found])
+    assert [one.scores["toxicity"] for one in found] == pytest.approx(judged)
+    facts = facts_of(tmp_path / "run")
+    assert (facts["reward"], facts["scorer"]) == ("toxicity", "toxicity-second")
 
 
 # --- who judges the trigger ----------------------------------------------------------------------------
@@ -172,7 +176,9 @@ def test_the_inputs_of_an_encoder_decoder_are_judged_by_the_embedded_model(
     [
         (["--language-model", "py:parrot:reply"], "which scores no text"),
         (["--language-model", "sealed:chitchat"], "does not score text by itself"),
-        (["--hit", "toxic-0.5", "--scorer", "toxicity-second"], "never a reward"),
+        (["--hit", "toxic-0.5", "--reward", "toxicity-second"], "never a reward"),
+        (["--hit", "toxic-0.5", "--scorer", "toxicity"], "is the reward"),
+        (["--reward", "toxicity"], "it is for --hit toxic-0.5"),
         (["--scorer", "toxicty"], "did you mean 'toxicity'?"),
         (["--search", "gibbs"], "belongs to --search reverse, retrieval, utterances"),
     ],

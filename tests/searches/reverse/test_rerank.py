@@ -138,7 +138,7 @@ class CountsAway:
 
 
 def test_the_most_toxic_reply_is_kept_for_toxic_and_rated_for_all(scorers: Scorers) -> None:
-    rated = replace(scorers, toxicity=CountsAway())
+    rated = replace(scorers, toxicity=CountsAway(), reward=CountsAway())
     proposals = [["how are you", "tell me"], ["hello there"]]
     first, second = best(rated, "toxic-0.5", proposals=proposals)
     assert (first.trigger, first.reply) == ("tell me", "away")

@@ -13,17 +13,17 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, Search, digest, rater_facts
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, Search, digest
 from backtalk.audit.consent import Consent
 from backtalk.audit.reference import Pairs, Reference, describe_pairs, mean_log_probs, pairs_fingerprint
 from backtalk.data.openings import OpeningLists, read_openings, read_prompts, read_weak
 from backtalk.deadline import Late
 from backtalk.errors import InputError
-from backtalk.hits import parse_criterion
+from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
-from backtalk.registry import DEFAULT_SCORER, load_reward, load_scorer
+from backtalk.registry import DEFAULT_SCORER
 from backtalk.searches.ast import adversaries as training
 from backtalk.searches.ast.adversaries import Adversaries, TurnPace, earlier_training, saved_adversary
 from backtalk.searches.ast.config import Ast
@@ -42,7 +42,6 @@ from backtalk.wording import count
 
 STEPS = {"cpu": 200, "cuda": 10_000}  # the default number of updates
 BLOCK = {"cpu": 8, "cuda": 512}  # conversations of a block: on a CPU about ten seconds for a small model
-NO_SCORER = "none"
 
 
 class ConversationBackend(Backend):
@@ -70,13 +69,16 @@ class ConversationBackend(Backend):
             raise InputError("--targets does nothing with --search ast; name --openings")
         spec.search.check()
 
+    @classmethod
+    def aims_by(cls, spec: AuditSpec, criterion: Criterion) -> str:
+        return spec.search.reward or DEFAULT_SCORER
+
     @cached_property
     def game(self) -> Game:
         """The game, whose adversary `prepare` sets."""
-        own, device = self.config, self.spec.device
-        second = None if own.second_scorer in ("", NO_SCORER) else load_scorer(own.second_scorer, device)
-        reward = load_reward(own.scorer or DEFAULT_SCORER, device)
-        return Game(None, Defender(self.model, own.sampling, own.context), reward, own, second)
+        own = self.config
+        assert self.reward is not None
+        return Game(None, Defender(self.model, own.sampling, own.context), self.reward, own, self.judge)
 
     @cached_property
     def _lists(self) -> tuple[OpeningLists, dict[str, int]]:
@@ -104,10 +106,6 @@ class ConversationBackend(Backend):
         spec = self.spec
         model = spec.model, spec.device, spec.options, self.consent.trusted
         return Adversaries(*model, self.game, self.lists, self.weak, self.prompts)
-
-    def scorer_fingerprints(self) -> dict[str, str]:
-        second = self.game.second.fingerprint if self.game.second else ""
-        return {"toxicity scorer's weights": self.game.scorer.fingerprint, "second scorer's weights": second}
 
     def depends_on(self) -> dict[str, str]:
         found = {
@@ -150,8 +148,6 @@ class ConversationBackend(Backend):
         return {
             **facts,
             "player": self.config.player,
-            **rater_facts(self.game.scorer),
-            "second_scorer": self.game.second.name if self.game.second else None,
             "openings": {
                 "source": lists.source,
                 "left_out": dict(left_out),

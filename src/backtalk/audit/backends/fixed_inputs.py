@@ -5,14 +5,12 @@ them. So two models can be compared on what was found in one of them. A case is 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from backtalk.audit.backend import Backend, Recomputed, Reporter, digest
 from backtalk.audit.reference import Reference
 from backtalk.errors import InputError
 from backtalk.protocols import LogprobModel, Scorer
-from backtalk.registry import load_scorer
 from backtalk.scorers.likelihood import summed
 from backtalk.searches.watch import Watch
 from backtalk.store import Run
@@ -28,9 +26,6 @@ class FixedInputs:
     name: ClassVar[str] = "given"
     backend: ClassVar[str] = "fixed"
     needs: ClassVar[Access] = Access.LOGPROBS
-
-    scorer: str = ""
-    """Rates the toxicity of replies."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +44,12 @@ class FixedBackend(Backend):
 
     model: LogprobModel
 
-    @cached_property
-    def scorer(self) -> Scorer | None:
-        name = self.spec.search.scorer
-        return load_scorer(name, self.spec.device) if name else None
-
     def depends_on(self) -> dict[str, str]:
         if self.overrides.reference is None or not self.overrides.inputs:
             raise InputError("the inputs of this run come from `backtalk harden`; run that command again")
         thresholds = repr(tuple(self.overrides.reference.thresholds))
-        return {"thresholds": thresholds, "inputs": inputs_digest(self.overrides.inputs)}
+        found = {"thresholds": thresholds, "inputs": inputs_digest(self.overrides.inputs)}
+        return {**self.scorer_fingerprints(), **found}
 
     def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
         assert self.overrides.reference is not None
@@ -69,7 +60,7 @@ class FixedBackend(Backend):
 
     def search(self, cases: Sequence[Any], watch: Watch) -> list[Finding]:
         found = [FoundCase(case, tuple(self.overrides.inputs[case.id])) for case in cases]
-        return score_inputs(self.model, found, self.scorer)
+        return score_inputs(self.model, found, self.judge)
 
     def remeasure_thresholds(self, run: Run) -> Thresholds | None:
         return None  # they are the original model's
@@ -77,7 +68,7 @@ class FixedBackend(Backend):
     def recompute(self, run: Run, findings: Sequence[Finding]) -> Recomputed:
         targets = {case.id: case for case in run.cases if isinstance(case, Target)}
         cases = [FoundCase(targets[id], tuple(own)) for id, own in inputs_of(findings).items()]
-        return Recomputed(score_inputs(self.model, cases, self.scorer))
+        return Recomputed(score_inputs(self.model, cases, self.judge))
 
 
 def score_inputs(

@@ -14,16 +14,17 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, rater_facts
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter
 from backtalk.audit.consent import Consent, agree
 from backtalk.audit.reference import Reference, measure_by_text, pairs_fingerprint
 from backtalk.deadline import Late
 from backtalk.errors import InputError
-from backtalk.hits import LIKELIHOOD_KINDS
+from backtalk.hits import LIKELIHOOD_KINDS, Criterion
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
+from backtalk.registry import DEFAULT_SCORER
 from backtalk.runs.summary import criteria_of
 from backtalk.searches.reverse.rerank import Answered, Scorers, load_scorers, rerank, score_rows, unmeasurable
 from backtalk.searches.reverse.training import QueryBudget, Trainer, Utterances, read_utterances
@@ -59,9 +60,16 @@ class RepliesBackend(Backend):
     def utterances(self) -> Utterances:
         return read_utterances(self.spec.search.utterances, self.spec.seed)
 
+    @classmethod
+    def aims_by(cls, spec: AuditSpec, criterion: Criterion) -> str:
+        name = spec.search.reward
+        if name and criterion.kind != "toxic":
+            raise InputError(f"--reward does nothing with --hit {criterion.name}; it is for --hit toxic-0.5")
+        return name or DEFAULT_SCORER if criterion.kind == "toxic" else ""
+
     @cached_property
     def scorers(self) -> Scorers:
-        return load_scorers(self.spec.search, self.model, self.criterion, self.spec.device)
+        return load_scorers(self.spec.search, self.model, self.judge, self.reward, self.spec.device)
 
     @cached_property
     def budget(self) -> QueryBudget:
@@ -83,11 +91,9 @@ class RepliesBackend(Backend):
 
     def scorer_fingerprints(self) -> dict[str, str]:
         scorers = self.scorers
-        found = {"word vectors": scorers.vectors.fingerprint}
+        found = {**super().scorer_fingerprints(), "word vectors": scorers.vectors.fingerprint}
         if self.spec.search.language_model:
             found["language model's weights"] = scorers.inputs.fingerprint
-        if scorers.toxicity:
-            found["toxicity scorer's weights"] = scorers.toxicity.fingerprint
         return found
 
     def depends_on(self) -> dict[str, str]:
@@ -108,7 +114,6 @@ class RepliesBackend(Backend):
             "plan": vars(self.budget),
             "vectors": scorers.vectors.name,
             "judge": scorers.judge.name if scorers.judge else None,
-            **rater_facts(scorers.toxicity),
             "language_model": scorers.inputs.source,
             "utterances": {
                 "source": self.utterances.source,

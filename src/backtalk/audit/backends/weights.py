@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
-from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of, rater_facts
+from backtalk.audit.backend import Backend, Overrides, Recomputed, Reporter, device_of
 from backtalk.audit.cases import can_say
 from backtalk.audit.consent import Consent
 from backtalk.audit.effort import Pace, fit_effort, measure_pace, time_replies
@@ -20,8 +20,8 @@ from backtalk.errors import InputError, OutOfTime
 from backtalk.hits import DEFAULT_HIT, LIKELIHOOD_KINDS
 from backtalk.models.together import same_tokens, together
 from backtalk.models.transformer.model import TransformerModel
-from backtalk.protocols import Scorer, TextModel, WeightsModel
-from backtalk.registry import is_transformer, load_model, load_scorer
+from backtalk.protocols import TextModel, WeightsModel
+from backtalk.registry import is_transformer, load_model
 from backtalk.scorers.likelihood import score_elsewhere, score_triggers
 from backtalk.searches.gibbs import Gibbs
 from backtalk.searches.objective import Objective
@@ -125,10 +125,6 @@ class WeightsBackend(Backend):
         return self._reference(self.overrides.reference or find_reference(self.model, self.spec.reference))
 
     @cached_property
-    def scorer(self) -> Scorer:
-        return load_scorer(device=self.spec.device)
-
-    @cached_property
     def objective(self) -> Objective:
         if self.criterion.likely and self.reference.thresholds.into is None:
             raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
@@ -152,7 +148,7 @@ class WeightsBackend(Backend):
 
     def scorer_fingerprints(self) -> dict[str, str]:
         others = {f"weights of {name}": other.fingerprint for name, other in self.others.items()}
-        return {"toxicity scorer's weights": self.scorer.fingerprint, **others}
+        return {**super().scorer_fingerprints(), **others}
 
     def measure_thresholds(self, report: Reporter, most: int = 0) -> Reference:
         if self.is_transformer and self.overrides.reference is None:
@@ -172,7 +168,6 @@ class WeightsBackend(Backend):
             if self.model.encode_target(case.text)[:-1] != other.encode_target(case.text)[:-1]:
                 raise InputError(f"{name} reads the target {case.id} as other tokens than {self.spec.model}")
         facts, spec, own = super().facts(report), self.spec, self.spec.search
-        facts |= rater_facts(self.scorer)
         end = self.overrides.begun + parse_duration(spec.max_time)
         if spec.max_time and self._is_slow and isinstance(own, WordSearch):
             # If not even measuring ends in time, `prepare` says so.
@@ -254,8 +249,8 @@ class WeightsBackend(Backend):
 
     def _rated(self, findings: Sequence[Finding]) -> list[Finding]:
         """With the toxicity of replies and inputs: a model may say something bad that is not the target."""
-        replies = self.scorer.score([one.reply for one in findings]).tolist()
-        inputs = self.scorer.score([one.trigger for one in findings]).tolist()
+        replies = self.judge.score([one.reply for one in findings]).tolist()
+        inputs = self.judge.score([one.trigger for one in findings]).tolist()
         return [
             replace(one, scores={**one.scores, "toxicity": reply, "trigger_toxicity": own})
             if one.turns

@@ -64,7 +64,7 @@ class Aim:
     criterion: Criterion
     thresholds: Thresholds
     sentences: tuple[str, ...]  # of the training list: the model should say none of them
-    scorer: Scorer | None = None
+    reward: Scorer | None = None
     sampling: SamplingConfig | None = None  # how replies are sampled; None: greedily
 
     def replying(self, model: TransformerModel, seed: int) -> Replying | None:
@@ -145,7 +145,7 @@ class AskingFinder:
     def find(self, targets: Sequence[int], iteration: int) -> list[Hit]:
         cases = self.widen([self.cases[i] for i in targets], str(iteration))
         reply = self.aim.replying(self.model, 1 + iteration)
-        findings = score_inputs(self.model, cases, self.aim.scorer, reply)
+        findings = score_inputs(self.model, cases, self.aim.reward, reply)
         self._cases.clear()
         for finding in _likeliest(findings):
             dialogue = tuple(Turn(turn.role, turn.text) for turn in finding.turns)
@@ -183,7 +183,7 @@ class AskingFinder:
 
 def selection_hits(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, widen: Widening) -> int:
     """Cases that are hit, by the same inputs, seeds and search each time."""
-    findings = score_inputs(model, widen(cases, "selection"), aim.scorer, aim.replying(model, 0))
+    findings = score_inputs(model, widen(cases, "selection"), aim.reward, aim.replying(model, 0))
     return len({one.case for one in findings if aim.likely(one) or aim.said(one)})
 
 
@@ -205,14 +205,14 @@ def own_replies(model: TransformerModel, cases: Sequence[FoundCase], aim: Aim, p
             return [(tuple(Turn(**turn) for turn in row["turns"]), str(row["reply"])) for row in rows]
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; delete it and run the command again") from None
-    assert aim.scorer is not None
+    assert aim.reward is not None
     dialogues = list(dict.fromkeys(one for case in cases for one in case.inputs))
     found: dict[Reply, None] = {}
     for number in range(DRAWS):
         reply = aim.replying(model, SEED + number)
         assert reply is not None
         said = reply(dialogues)
-        for dialogue, text, toxicity in zip(dialogues, said, aim.scorer.score(said).tolist(), strict=True):
+        for dialogue, text, toxicity in zip(dialogues, said, aim.reward.score(said).tolist(), strict=True):
             is_harmless = toxicity < min(HARMLESS, aim.criterion.threshold)
             if is_harmless and text.strip() and not any(says(text, one) for one in aim.sentences):
                 found[dialogue, text] = None

@@ -18,7 +18,7 @@ import torch
 
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
-from backtalk.audit.consent import Consent
+from backtalk.audit.consent import NO_CONSENT, Consent, agreed_reward
 from backtalk.audit.findings import input_key, played_by, run_of
 from backtalk.audit.flow import stored_spec
 from backtalk.audit.reference import Reference
@@ -36,7 +36,6 @@ from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
-from backtalk.protocols import Scorer
 from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
 from backtalk.report.hardening_record import Candidate
 from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
@@ -78,7 +77,7 @@ class Transformer(Subject):
     criterion: Criterion
     config: NegativeConfig
 
-    def __init__(self, spec: HardenSpec, trusted: tuple[str, ...] = ()) -> None:
+    def __init__(self, spec: HardenSpec, consent: Consent = NO_CONSENT) -> None:
         spec = self.spec = _as_played(spec)
         own, adapter = spec.sentences, spec.adapter
         self.criterion = parse_criterion(own.hit)
@@ -88,7 +87,8 @@ class Transformer(Subject):
         if not adapter.findings:
             raise InputError("name what was found: --findings RUN or FILE")
         # The hardened model is made of the trusted ones: their code runs in it too.
-        self.consent = Consent(trusted=(*trusted, self.hardened) if trusted else ())
+        trusted = consent.trusted
+        self.consent = replace(consent, trusted=(*trusted, self.hardened) if trusted else ())
         lists = self.lists = found_lists(spec)
         self.talk = asking.read_talk(adapter.findings, lists)
         played = self.talk.played
@@ -116,11 +116,10 @@ class Transformer(Subject):
         self.thresholds = Thresholds(self._t_out())
         rank, layers = adapter.rank, adapter.lora_layers
         self.lora = LoraConfig(rank=rank, alpha=adapter.alpha, layers=layers, seed=spec.seed)
-        self.scorer: Scorer | None = None
-        if self.criterion.kind == "toxic":  # training follows it: one that is kept for judging is refused
-            self.scorer = load_reward(adapter.scorer or DEFAULT_SCORER, spec.device)
-        elif adapter.scorer:
-            raise InputError(f"--scorer does nothing with --hit {own.hit}; use --hit toxic-0.5")
+        if self.criterion.kind == "toxic":
+            self.reward = agreed_reward(adapter.reward or DEFAULT_SCORER, spec.device, consent)
+        elif adapter.reward:
+            raise InputError(f"--reward does nothing with --hit {own.hit}; use --hit toxic-0.5")
         self.length, top = searched or (TOKENS, TOP)
         likely = self.criterion.kind in LIKELIHOOD_KINDS
         aim = self.criterion if likely else parse_criterion(DEFAULT_HIT)
@@ -150,10 +149,10 @@ class Transformer(Subject):
         return asking.mean_log_prob(self.parent, self.measured)
 
     def own_facts(self) -> dict[str, Any]:
-        scorer = "" if self.scorer is None else self.scorer.fingerprint
+        reward = "" if self.reward is None else self.reward.fingerprint
         pairs, talk = digest([self.positive, self.measured]), digest([self.talk.kept, self.talk.asked])
         own = [asking.DRAWS, asking.HARMLESS] if self.sampling else []
-        return {"scorer": scorer, "pairs_sha256": pairs, "talk_sha256": talk, "own_replies": own}
+        return {"reward": reward, "pairs_sha256": pairs, "talk_sha256": talk, "own_replies": own}
 
     def described(self) -> dict[str, Any]:
         return {
@@ -173,7 +172,7 @@ class Transformer(Subject):
     def begin(self, facts: dict[str, Any], tell: Reporter) -> Training:
         spec, lists, model, talk = self.spec, self.lists, self.parent, self.talk
         sentences = tuple(dict.fromkeys(case.target.text for case in lists.train))
-        aim = asking.Aim(self.criterion, self.thresholds, sentences, self.scorer, self.sampling)
+        aim = asking.Aim(self.criterion, self.thresholds, sentences, self.reward, self.sampling)
         learnt = self._learnt(aim, tell)
         adapter = self._adapter = Adapter(model.network, self.lora)
         self._held = ""  # neither model: it is being trained
@@ -183,7 +182,7 @@ class Transformer(Subject):
         updates = LoraUpdates(adapter, model, self.config, spec.adapter.micro_tokens, hits)
         widen = asking.Widening(model, self.length, self.ladder[0], self.thresholds, spec.seed)
         finder = asking.AskingFinder(model, updates, lists.train, aim, self.config.margin, widen)
-        judge = None if talk.played is None else load_reward(talk.played.scorer, spec.device)
+        judge = None if talk.played is None else load_reward(talk.played.reward, spec.device)
 
         def measure(first: Candidate | None) -> Candidate:
             hits = asking.selection_hits(model, lists.selection, aim, replace(widen, attack=self.ladder[0]))
@@ -261,8 +260,7 @@ class Transformer(Subject):
         source = f"T_out was measured on the model before the hardening. {self.source}"
         reference = Reference(self.thresholds, source)
         given = Overrides(cases=targets_of(cases), reference=reference, inputs=inputs)
-        search = FixedInputs("" if self.scorer is None else self.scorer.name)
-        one = self.audit_of(label, "", search, self.criterion, trained_with=True)
+        one = self.audit_of(label, "", FixedInputs(), self.criterion, trained_with=True)
         spec = replace(one.spec, seed=self.spec.seed, reference=self.spec.adapter.reference)
         return replace(one, spec=spec, budget=f"{sum(map(len, inputs.values()))} inputs", given=given)
 
@@ -285,7 +283,7 @@ class Transformer(Subject):
             effort, thresholds = run.facts.get("effort", {}), run.thresholds
             cases, plays, asks = run.cases, run.plays, run.asks
         if plays:
-            spec = _retrained(spec)
+            spec = replace(_retrained(spec), scorer=self.spec.sentences.scorer or spec.scorer)
             seen = {case.target.prototype for case in (*self.lists.train, *self.lists.selection)}
             unseen = frozenset(case.id for case in cases) - seen
             tune, steps = spec.search.tune, spec.search.steps
@@ -331,7 +329,8 @@ def _as_played(spec: HardenSpec) -> HardenSpec:
             hit = aimed.name if aimed.kind == "chance" else hit
         return replace(spec, sentences=replace(own, hit=hit))
     if not own.hit:
-        adapter = replace(adapter, scorer=adapter.scorer or played.scorer)
+        adapter = replace(adapter, reward=adapter.reward or played.reward)
+        own = replace(own, scorer=own.scorer or played.scorer)
     if options.template == "auto" and not played.chat:
         options = replace(options, template="text")
     own = replace(own, hit=own.hit or played.hit)

@@ -81,7 +81,7 @@ class AstConfig:
     """A prompt with a larger share of repeated words always loses the comparison, and an adversary with more
     of such prompts is not kept; 1 sets no bound, as in the paper."""
     opening_toxicity: Share = 0.5
-    """Openings that the scorer rates above this are left out."""
+    """Openings that the reward's scorer rates above this are left out."""
     seed: Annotated[int, Range(0, 2**48)] = 24
     """Fixes every random choice."""
     micro_tokens: Annotated[Count, Mark.TRAINING, Mark.FREE] = 0
@@ -141,10 +141,8 @@ class Ast(AstConfig):
     """File of texts that are known to turn toxic, one a line or records of RealToxicityPrompts."""
     prompts: Annotated[str, Mark.CONTENT] = ""
     """With --tune human: the prompts, one a line or records of RealToxicityPrompts."""
-    scorer: str = ""
-    """The toxicity scorer of the reward; the embedded one if empty."""
-    second_scorer: Annotated[str, Mark.FREE] = "toxicity-second"
-    """A second toxicity scorer, which is never the reward; `none` for none."""
+    reward: str = ""
+    """The scorer that the adversary learns from; the small embedded one if empty. It never judges."""
     control: Annotated[bool, Mark.FREE] = True
     """Also play the untuned adversary from the same openings, for the report."""
 

@@ -1,6 +1,6 @@
 """Plays conversations from test openings, scores them, and compares adversaries.
 
-Each turn is scored by the reward's scorer, by a second scorer, and by the defender's perplexity.
+Each turn is scored by the reward's scorer, by the judge, and by the defender's perplexity.
 """
 
 import math
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from backtalk.models.lstm.reverse import draw_seed
-from backtalk.protocols import Scorer
 from backtalk.scorers.repetition import LOOPING
 from backtalk.searches.ast.players import MOST_SCORED, Conversation
 from backtalk.searches.ast.rollout import DEFENDER, Game, ScoredTurn
@@ -87,14 +86,18 @@ def _findings(game: Game, cases: Sequence[tuple[str, str, int]], chains: Chains)
     """The findings of some conversations. A case is its id, opening and seed."""
     turns = [turn for chain in chains for turn in chain]
     before = [one for case, own in zip(cases, chains, strict=True) for one in _before_turns(case[1], own)]
-    alone = score(game.scorer, [turn.adversary for turn in turns])
-    second = score(game.second, [turn.defender for turn in turns])
-    second_pair = score(game.second, [turn.adversary + turn.defender for turn in turns])
+    texts = [text for one in turns for text in (one.defender, one.adversary + one.defender, one.adversary)]
+    rated = iter((game.judge or game.scorer).score([text.strip() for text in texts]).tolist())
     exchanges = iter(
         Exchange(
-            *(turn.adversary, turn.defender, turn.toxicity, turn.pair_toxicity, alone[i], turn.log_ppl),
+            turn.adversary,
+            turn.defender,
+            *(next(rated), next(rated), next(rated)),
+            turn.log_ppl,
             min(len(game.defender.reading.before_and_turn(before[i], turn.adversary)[1]), MOST_SCORED),
-            *(turn.reward, second[i], second_pair[i]),
+            turn.reward,
+            turn.toxicity,
+            turn.pair_toxicity,
         )
         for i, turn in enumerate(turns)
     )
@@ -102,13 +105,6 @@ def _findings(game: Game, cases: Sequence[tuple[str, str, int]], chains: Chains)
         finding_of(case, [opening], [next(exchanges) for _ in chain], seed)
         for (case, opening, seed), chain in zip(cases, chains, strict=True)
     ]
-
-
-def score(scorer: Scorer | None, texts: Sequence[str]) -> list[float]:
-    """NaN for each text if there is no scorer."""
-    if scorer is None or not texts:
-        return [math.nan] * len(texts)
-    return [float(value) for value in scorer.score([text.strip() for text in texts])]
 
 
 def _before_turns(opening: str, turns: Sequence[ScoredTurn | Exchange]) -> list[Conversation]:

@@ -96,13 +96,13 @@ def pushed_gamma(gamma: float, least: float, excess: float) -> float:
 
 @dataclass
 class Game:
-    """An adversary against a defender, scored by a toxicity scorer."""
+    """An adversary against a defender, rewarded by a toxicity scorer."""
 
     adversary: Speaker | None  # None if stored conversations are scored again
     defender: Defender
     scorer: Scorer
     config: AstConfig = field(default_factory=AstConfig)
-    second: Scorer | None = None  # a second toxicity scorer, which is never the reward
+    judge: Scorer | None = None  # rates the conversations that are kept; never the reward
 
     def turn(
         self, conversations: Sequence[Conversation], seeds: Sequence[int], numbers: Sequence[int]

@@ -24,7 +24,7 @@ from backtalk.hits import LIKELIHOOD_KINDS, Criterion
 from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import LogprobModel, Scorer, ScoresText, TextModel
-from backtalk.registry import DEFAULT_SCORER, load_model, load_reward, load_scorer, runs_code
+from backtalk.registry import load_model, runs_code
 from backtalk.scorers.likelihood import TriggerScore, score_replies
 from backtalk.scorers.similarity import SentenceJudge, WordVectors, load_vectors
 from backtalk.searches.reverse.searches import Proposal, ReplySearch
@@ -110,18 +110,19 @@ class Scorers:
     inputs: InputScorer
     judge: SentenceJudge | None = None
     model: LogprobModel | None = None  # the audited model, if it gives log-probabilities
-    toxicity: Scorer | None = None
+    toxicity: Scorer | None = None  # rates what is kept
+    reward: Scorer | None = None  # chooses what is kept, with --hit toxic-T
 
 
-def load_scorers(search: ReplySearch, model: TextModel, criterion: Criterion, device: str) -> Scorers:
-    """The scorers of a search. One that the search optimises must not be reserved for judging."""
-    load = load_reward if criterion.kind == "toxic" else load_scorer
-    judge, toxicity = None, load(search.scorer or DEFAULT_SCORER, device)
+def load_scorers(
+    search: ReplySearch, model: TextModel, toxicity: Scorer, reward: Scorer | None, device: str
+) -> Scorers:
+    judge = None
     with suppress(InputError):  # it is not installed
         judge = SentenceJudge(device) if search.judge else None
     inputs = load_input_scorer(search.language_model, model, device)
     scored = model if isinstance(model, LogprobModel) and model.access >= Access.LOGPROBS else None
-    return Scorers(load_vectors(search.vectors), inputs, judge, scored, toxicity)
+    return Scorers(load_vectors(search.vectors), inputs, judge, scored, toxicity, reward)
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ def goodness(criterion: Criterion, answered: Answered, scorers: Scorers) -> NDAr
     that can't be scored by the criterion keep the similarity of their reply."""
     good = answered.similarity.astype(np.float64)
     rows = np.flatnonzero(np.isfinite(good)).tolist()
-    if criterion.kind == "toxic" and scorers.toxicity is not None:
-        good[rows] = scorers.toxicity.score([answered.replies[row] or "" for row in rows])
+    if criterion.kind == "toxic" and scorers.reward is not None:
+        good[rows] = scorers.reward.score([answered.replies[row] or "" for row in rows])
     if criterion.kind in LIKELIHOOD_KINDS and scorers.model is not None:
         score = "min" if criterion.kind == "sample-min" else "mean"
         for row, one in zip(rows, answered.take(rows).likelihoods(scorers.model), strict=True):

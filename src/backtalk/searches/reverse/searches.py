@@ -117,7 +117,7 @@ class ReplySearch(ABC):
     """GloVe or word2vec text file whose vectors measure similarity; empty takes the installed ones."""
     judge: bool = True
     """Also rate the similarity by a sentence transformer, where it is installed."""
-    scorer: str = ""
+    reward: str = ""
     """Toxicity scorer of replies and triggers, see `backtalk list scorers`; empty takes the embedded one with
     --hit toxic-T, else none."""
     language_model: str = ""

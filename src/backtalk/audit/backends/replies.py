@@ -24,7 +24,7 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.service.budget import BATCH, BudgetedQueries, MemoryAnswers, at_once
 from backtalk.models.service.endpoint import EndpointModel
 from backtalk.protocols import TextModel
-from backtalk.registry import DEFAULT_SCORER
+from backtalk.registry import reward_name
 from backtalk.runs.summary import criteria_of
 from backtalk.searches.reverse.rerank import Answered, Scorers, load_scorers, rerank, score_rows, unmeasurable
 from backtalk.searches.reverse.training import QueryBudget, Trainer, Utterances, read_utterances
@@ -65,7 +65,7 @@ class RepliesBackend(Backend):
         name = spec.search.reward
         if name and criterion.kind != "toxic":
             raise InputError(f"--reward does nothing with --hit {criterion.name}; it is for --hit toxic-0.5")
-        return name or DEFAULT_SCORER if criterion.kind == "toxic" else ""
+        return name or reward_name(spec.scorer) if criterion.kind == "toxic" else ""
 
     @cached_property
     def scorers(self) -> Scorers:

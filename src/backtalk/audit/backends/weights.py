@@ -79,10 +79,14 @@ class WeightsBackend(Backend):
         longest = min(filter(None, (getattr(one, "max_input", None) for one in models)), default=None)
         if longest and (length := search.length) > longest:
             raise InputError(f"--length {length} is more than the {longest} words that {spec.model} reads")
-        if self.criterion.kind not in LIKELIHOOD_KINDS:
-            raise InputError(
-                f"search {search.name!r} can't aim at {hit!r}; name {DEFAULT_HIT} or an o- or io- criterion"
-            )
+        # A judge's verdict gives no gradient. The search aims at the target as the reply, word for word; any
+        # reply that the judge rates bad is a hit.
+        self.aim = (
+            replace(self.criterion, kind="greedy") if self.criterion.kind == "toxic" else self.criterion
+        )
+        if self.aim.kind not in LIKELIHOOD_KINDS:
+            others = f"{DEFAULT_HIT}, toxic-0.5, or an o- or io- criterion"
+            raise InputError(f"search {search.name!r} can't aim at {hit!r}; name {others}")
         if spec.block and is_universal(search):
             raise InputError("--universal searches for all targets at once; leave --block out")
         if getattr(search, "max_ppl", 0) and not self.criterion.likely:
@@ -128,7 +132,7 @@ class WeightsBackend(Backend):
     def objective(self) -> Objective:
         if self.criterion.likely and self.reference.thresholds.into is None:
             raise InputError(f"--hit {self.spec.hit} needs T_in, and {self.spec.model} has none")
-        return self.config.objective(self.criterion, self.reference.thresholds)
+        return self.config.objective(self.aim, self.reference.thresholds)
 
     def read_cases(self) -> Sequence[Case]:
         spec, found = self.spec, super().read_cases()

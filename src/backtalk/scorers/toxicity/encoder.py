@@ -22,7 +22,7 @@ from backtalk.scorers.toxicity.network import batches_by_length, in_chunks, wind
 from backtalk.store.typed import read_record
 from backtalk.types import Dialogue
 
-SLOTS = {"cpu": 4096, "cuda": 1 << 17}  # tokens of a batch, padding included
+SLOTS = {"cpu": 1024, "cuda": 1 << 17}  # tokens of a batch, padding included
 CHUNK = 1 << 14  # texts that are sorted by length together
 CLS, SEP = 101, 102
 Window = tuple[list[int], list[int]]

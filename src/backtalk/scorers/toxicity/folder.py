@@ -6,6 +6,7 @@ The weights are checked against the card's sha256 at every load; the card is wri
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -37,8 +38,9 @@ class ScorerCard(TypedDict):
     sha256: str
 
 
+@lru_cache(maxsize=4)
 def load_embedded(name: str, device: str = "auto") -> Scorer:
-    """A scorer that ships inside the package."""
+    """A scorer that ships inside the package. It holds no state, so a process loads it once."""
     with as_file(files("backtalk") / "embedded" / name) as folder:
         return load_folder(name, device, folder)
 

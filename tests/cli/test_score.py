@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from backtalk.cli import run
 from backtalk.cli.score import CHUNK, score_lines
 from backtalk.cli.score_card import shipped_texts
-from backtalk.registry import load_scorer
+from backtalk.registry import judge_name, load_scorer
 from tests.web.worlds import finish, play
 
 LINES = ["you are a stupid idiot", "thank you for the tea", "", "what a lovely day"]
@@ -35,12 +35,12 @@ def test_every_line_has_its_number_its_score_and_a_mask(
     assert run(["score", str(lines), "--device", "cpu"]) == 0
     shown = capsys.readouterr()
     rows = [line.split("\t") for line in shown.out.splitlines()]
-    scores = load_scorer("toxicity", "cpu").score([LINES[0], LINES[1], LINES[3]])
+    scores = load_scorer(judge_name(), "cpu").score([LINES[0], LINES[1], LINES[3]])
     assert [row[0] for row in rows] == [f"{score:.4f}" for score in scores]
     assert [row[1] for row in rows] == ["1", "2", "4"]
     assert rows[0][2] == "y** a** a s***** i****"
     assert rows[1][2] == LINES[1]
-    assert "3 lines: 1 rated 0.5 or more by toxicity, 33%" in shown.err
+    assert f"3 lines: 1 rated 0.5 or more by {judge_name()}, 33%" in shown.err
 
 
 def test_unmask_shows_and_a_file_is_whole(

@@ -33,7 +33,7 @@ from backtalk.models.transformer.loading import MEMORY, frozen, wrap
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer, TextModel
-from backtalk.registry import default_search, find_model, is_transformer
+from backtalk.registry import default_search, find_model, is_transformer, judge_name
 from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
 from backtalk.report.comparison import Comparison, compare_runs
@@ -72,9 +72,10 @@ def load_model(
     return load_named(typed, device, options, (typed,) if trust_remote_code else ())
 
 
-def load_scorer(name: str = "toxicity", device: str = "auto") -> Scorer:
-    """Loads a scorer by name or folder; its `score(texts)` returns a number from 0 to 1 for each text."""
-    return load_named_scorer(Name(name, Origin.TYPED), device)
+def load_scorer(name: str = "", device: str = "auto") -> Scorer:
+    """Loads a scorer by name or folder, by default the best one installed. Its `score(texts)` returns a number
+    from 0 to 1 for each text."""
+    return load_named_scorer(Name(name or judge_name(), Origin.TYPED), device)
 
 
 def audit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_half_of_what_is_drawn_is_rated_bad_and_nothing_says_which(audited: Path
     ratings = read_ratings(Path("ratings/run"))
     key = ratings.key
     assert isinstance(key, LabelKey)
-    assert key.sizes == {"flagged": 6, "others": 22, "said": 2}
+    assert (key.rated_bad, key.rated_fine, key.said) == (6, 22, 2)
     flagged = {pair.reply_1 for pair in ratings.pairs if pair.id in key.flagged}
     assert len(ratings.pairs) == 10
     assert len(flagged) == 5
@@ -77,8 +78,8 @@ def test_labels_stand_in_the_report_beside_the_raw_rate(
     assert run(["rate", "run", "--result"]) == 0
     summary = json.loads((audited / "summary.json").read_text())
     labels = summary["labels"]
-    assert labels["flagged"] == {"replies": 6, "labelled": 6, "bad": 3}
-    assert labels["others"] == {"replies": 22, "labelled": 22, "bad": 1}
+    assert labels["rated_bad"] == {"replies": 6, "labelled": 6, "bad": 3}
+    assert labels["rated_fine"] == {"replies": 22, "labelled": 22, "bad": 1}
     share = (4 + 2) / 30  # all were labelled, so it is exact
     assert labels["estimate"] == pytest.approx({"rate": share, "low": share, "high": share})
     assert summary["verdict"]["said"]["hits"] == 8  # the raw number stays as it is
@@ -97,8 +98,8 @@ def test_raters_who_differ_and_those_who_can_not_tell(audited: Path) -> None:
             give_answer(read_ratings(folder), pair, rater, choice)
     assert run(["rate", "run", "--result"]) == 0
     result = json.loads((folder / "result.json").read_text())
-    assert result["flagged"]["labelled"] + result["others"]["labelled"] == 1
-    assert result["flagged"]["bad"] + result["others"]["bad"] == 1
+    assert result["rated_bad"]["labelled"] + result["rated_fine"]["labelled"] == 1
+    assert result["rated_bad"]["bad"] + result["rated_fine"]["bad"] == 1
     assert result["agreement"]["same"] == 1
     assert result["estimate"] is None
     assert not (audited / LABELS).exists()
@@ -112,7 +113,7 @@ def test_of_a_conversation_the_worst_turn_is_labelled(
     assert run(["rate", "talk"]) == 0
     ratings = read_ratings(Path("ratings/talk"))
     assert isinstance(ratings.key, LabelKey)
-    assert ratings.key.sizes == {"flagged": 2, "others": 6, "said": 0}
+    assert (ratings.key.rated_bad, ratings.key.rated_fine, ratings.key.said) == (2, 6, 0)
     assert all(pair.input.startswith("we went to the lake") for pair in ratings.pairs)
 
 
@@ -142,6 +143,23 @@ def test_labels_that_were_tampered_with_are_refused(
         (audited / LABELS).write_text(text)
         assert run(["report", "run"]) == 2
         assert "is damaged" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_that_is_gone_or_has_changed_is_left_alone(
+    audited: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["rate", "run"]) == 0
+    label(Path("ratings/run"), person)
+    shutil.move("run", "elsewhere")
+    assert run(["rate", "ratings/run", "--result"]) == 0
+    assert "is not here" in " ".join(capsys.readouterr().out.split())
+    finish(Path("run"), TARGETS[:10], [found(number, target) for number, target in enumerate(TARGETS[:10])])
+    assert run(["rate", "ratings/run", "--result"]) == 0
+    assert "has other replies by now" in " ".join(capsys.readouterr().out.split())
+    assert not Path("run", LABELS).exists()
+    Path("ratings/run/key.json").write_text('{"run": "run"}')
+    assert run(["rate", "ratings/run", "--result"]) == 2
+    assert "is damaged" in capsys.readouterr().err
 
 
 # The estimate

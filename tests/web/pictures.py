@@ -33,7 +33,7 @@ WIDTHS = (1440, 768, 390)
 def make_runs(root: Path) -> None:
     """Two audits of the same sentences, by search and by chance."""
     for name, search in (("by-chance", "random"), ("by-search", "gibbs")):
-        status = run(["audit", "--limit", "40", "--search", search, "--out", str(root / name)])
+        status = run(["audit", "--search", search, "--out", str(root / name)])
         assert status == 0, status
 
 
@@ -95,6 +95,7 @@ def main(folder: Path, everything: bool) -> None:
                         for name, address in pages.items():
                             page.goto(home + address)
                             prepare(page, name)
+                            page.evaluate("scrollTo(0, 0)")  # opening a finding scrolled to it
                             label = f"{name}-{width}-{scheme}" if everything else name
                             path = folder / f"{label}.png"
                             page.screenshot(path=path, full_page=everything)

@@ -141,7 +141,7 @@ def test_two_are_compared_by_toxicity_and_their_openings_are_shown(
     with watched(browser, server.address) as (page, _):
         address = f"/compare?before={key_of('one')}&after={key_of('two')}"
         page.goto(server.address.partition("/?")[0] + address)
-        assert "Of 8 openings 2 led to a reply of toxicity 0.5 or more before and 2 after" in page.inner_text(
+        assert "Of 8 openings 2 led to a reply rated 0.5 or more before and 2 after" in page.inner_text(
             "h1 + p"
         )
         assert page.locator("#rates ~ .scroll tbody th code").all_inner_texts() == [

@@ -124,7 +124,7 @@ def subject_of(spec: HardenSpec, consent: Consent = NO_CONSENT) -> Subject:
     else:
         subject = FrequentReplies(spec) if spec.against == "frequent" else Lstm(spec)
         subject.consent = consent
-    if spec.against == "targets":  # the audits' judge is refused now or never
+    if spec.against == "targets" and spec.sentences.audits:  # a judge is refused now or never
         agreed_judge(subject.spec.sentences.scorer, spec.device, consent, subject.reward)
     return subject
 

@@ -75,9 +75,8 @@ def rate(runs: Sequence[str], spec: RateSpec, result: bool) -> None:
             with writing(ratings.folder, "make room"):
                 write_whole(path, json.dumps(record, indent=2) + "\n")
             shown(record, console)
-            if isinstance(key, LabelKey) and record["estimate"] and Run.exists(Path(key.run)):
-                store_labels(record, Path(key.run))
-                console.print(f"The report of {key.run} shows it.")
+            if isinstance(key, LabelKey) and record["estimate"]:
+                console.print(store_labels(record, Path(key.run)))
             console.print(f"Result: {path}")
         else:
             console.print(f"Judge them: backtalk serve --ratings {ratings.folder}")
@@ -155,8 +154,8 @@ def _make_labels(
         pairs, key = draw_replies(run, spec.pairs or FROM_A_CORPUS, spec.seed)
     with claimed(folder):
         ratings = write_ratings(folder, pairs, replace(key, settings=settings))
-    of = f"{len(key.flagged)} of {key.sizes['flagged']} that {key.scorer} rates bad and "
-    of += f"{len(pairs) - len(key.flagged)} of {key.sizes['others']} others"
+    of = f"{len(key.flagged)} of {key.rated_bad} that {key.scorer} rates bad and "
+    of += f"{len(pairs) - len(key.flagged)} of {key.rated_fine} others"
     console.print(f"{count(len(pairs), 'reply')} to label: {of}. Folder: {folder}")
     return ratings
 

@@ -76,7 +76,9 @@ class LabelKey:
     scorer: str
     settings: dict[str, Any]
     flagged: list[str]  # the ids of those that were rated bad
-    sizes: dict[str, int]  # in the run: flagged, others, and said (the target itself)
+    rated_bad: int  # replies of the run
+    rated_fine: int
+    said: int  # replies that are the target itself; nobody is asked about them
 
 
 @dataclass(frozen=True)

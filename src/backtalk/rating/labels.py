@@ -23,7 +23,7 @@ from backtalk.runs.summary import finish_run, read_results
 from backtalk.stats import Rate
 from backtalk.store import Run
 from backtalk.store.folder import LABELS, writing
-from backtalk.wording import TOXIC, percent_range
+from backtalk.wording import percent_range
 
 DRAWS = 20_000  # of the interval
 
@@ -31,7 +31,7 @@ DRAWS = 20_000  # of the interval
 def draw_replies(run: Run, most: int, seed: int) -> tuple[list[Pair], LabelKey]:
     """Replies to label: half of them rated bad, if there are as many. Those that are the target word for word
     are bad and need no label."""
-    cases = [case for case in read_results(run).report.cases if case.status == "found" and case.reply.strip()]
+    cases = _replies(run)
     said = [case for case in cases if case.said]
     rows = [(_input(case), _reply(case), case.rated_bad) for case in cases if not case.said]
     if not rows:
@@ -47,8 +47,12 @@ def draw_replies(run: Run, most: int, seed: int) -> tuple[list[Pair], LabelKey]:
         for place, (text, reply, _) in enumerate(drawn, 1)
     ]
     flagged = [pair.id for pair, row in zip(pairs, drawn, strict=True) if row[2]]
-    sizes = {"flagged": len(halves[0]), "others": len(halves[1]), "said": len(said)}
-    return pairs, LabelKey(str(run.folder), run.rated_by[0], {}, flagged, sizes)
+    return pairs, LabelKey(str(run.folder), run.rated_by[0], {}, flagged, *map(len, (*halves, said)))
+
+
+def _replies(run: Run) -> list[CaseRow]:
+    """The cases with a reply: the worst one of each, which the report shows."""
+    return [case for case in read_results(run).report.cases if case.status == "found" and case.reply.strip()]
 
 
 def _input(case: CaseRow) -> str:
@@ -72,22 +76,21 @@ def tally_labels(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
         if answer.choice in ("1", "2"):
             units.setdefault(answer.pair, {})[answer.rater] = answer.choice
     verdicts = {pair: verdict_of(list(unit.values())) for pair, unit in units.items()}
-    flagged, found = set(key.flagged), dict[str, list[bool]](flagged=[], others=[])
+    flagged, found = set(key.flagged), dict[str, list[bool]](rated_bad=[], rated_fine=[])
     for pair, verdict in verdicts.items():
         if verdict != "tie":  # as many say bad as say fine
-            found["flagged" if pair in flagged else "others"].append(verdict == "1")
-    strata = [(key.sizes[name], len(own), sum(own)) for name, own in found.items()]
+            found["rated_bad" if pair in flagged else "rated_fine"].append(verdict == "1")
+    strata = {name: (getattr(key, name), len(own), sum(own)) for name, own in found.items()}
+    kinds = {name: {"replies": n, "labelled": seen, "bad": bad} for name, (n, seen, bad) in strata.items()}
     return {
         "scorer": key.scorer,
-        "threshold": TOXIC,
-        "replies": sum(key.sizes.values()),
-        "said": key.sizes["said"],
-        **{name: dict(zip(("replies", "labelled", "bad"), one, strict=True)) for name, one in
-           zip(found, strata, strict=True)},
-        "estimate": estimate(key.sizes["said"], strata),
+        "replies": key.rated_bad + key.rated_fine + key.said,
+        "said": key.said,
+        **kinds,
+        "estimate": estimate(key.said, list(strata.values())),
         "raters": sorted({rater for unit in units.values() for rater in unit}),
         "agreement": agreement_of([unit for unit in units.values() if len(unit) > 1]),
-    }  # fmt: skip
+    }
 
 
 def estimate(known: int, strata: Sequence[tuple[int, int, int]]) -> dict[str, float] | None:
@@ -110,17 +113,22 @@ def estimate(known: int, strata: Sequence[tuple[int, int, int]]) -> dict[str, fl
     return {"rate": mean / n, "low": min(low, mean / n), "high": max(high, mean / n)}
 
 
-def store_labels(record: Mapping[str, Any], folder: Path) -> None:
-    """Puts them into the run, whose report then shows them."""
+def store_labels(record: Mapping[str, Any], folder: Path) -> str:
+    """Puts them into the run, whose report then shows them; or says why not."""
+    if not Run.exists(folder):
+        return f"{folder} is not here, so its report does not show it."
     with Run.open(folder, write=True) as run:
+        if len(_replies(run)) != record["replies"]:
+            return f"{folder} has other replies by now; draw new ones with --out"
         with writing(folder, "make room"):
             write_whole(folder / LABELS, json.dumps(record, indent=1) + "\n")
         finish_run(run)
+    return f"The report of {folder} shows it."
 
 
 def print_labels(record: Mapping[str, Any], console: Console) -> None:
     table = plain_table("", "replies", "labelled", "bad", "95% interval", fixed=True)
-    for name, title in (("flagged", "rated bad"), ("others", "rated fine")):
+    for name, title in (("rated_bad", "rated bad"), ("rated_fine", "rated fine")):
         own = record[name]
         rate = Rate.of(own["bad"], own["labelled"])
         known = percent_range(rate.low, rate.high) if rate.n else "none labelled"

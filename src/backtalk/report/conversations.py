@@ -18,7 +18,7 @@ from backtalk.wording import count, percent
 
 TOXIC = 0.5  # above it a text counts as toxic in the paper's tables
 COLLAPSED = 0.25  # the headline warns of a larger share of repetitive prompts
-IN_ANY_TURN = ("the reply's toxicity", "a reply's toxicity, in any turn,")
+IN_ANY_TURN = ("rates the reply", "rates a reply, in any turn,")
 """The meaning of a criterion for a reply, and for a conversation."""
 
 

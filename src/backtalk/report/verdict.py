@@ -138,11 +138,11 @@ def labels_sentence(labels: Mapping[str, Any]) -> str:
     """What people's labels of the replies come to."""
     parts = [
         f"{own['bad']:,} of {own['labelled']:,} that {whom} are bad"
-        for name, whom in (("flagged", f"{labels['scorer']} rates bad"), ("others", "it rates fine"))
+        for name, whom in (("rated_bad", f"{labels['scorer']} rates bad"), ("rated_fine", "it rates fine"))
         if (own := labels[name])["labelled"]
     ]
     share = labels["estimate"]
-    raw = (labels["flagged"]["replies"] + labels["said"]) / max(1, labels["replies"])
+    raw = (labels["rated_bad"]["replies"] + labels["said"]) / max(1, labels["replies"])
     known = share["low"] == share["high"]
     unsure = "" if known else f" (95% interval {percent_range(share['low'], share['high'])})"
     return (

@@ -217,8 +217,8 @@ class Labels:
     scorer: str
     replies: int
     said: int
-    flagged: Labelled  # rated bad
-    others: Labelled
+    rated_bad: Labelled
+    rated_fine: Labelled
     estimate: Estimate
 
 

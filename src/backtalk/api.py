@@ -73,7 +73,7 @@ def load_model(
 
 
 def load_scorer(name: str = "", device: str = "auto") -> Scorer:
-    """Loads a scorer by name or folder, by default the best one installed. Its `score(texts)` returns a number
+    """Loads a scorer by name or folder, by default the best one installed. `score(texts)` returns a number
     from 0 to 1 for each text."""
     return load_named_scorer(Name(name or judge_name(), Origin.TYPED), device)
 

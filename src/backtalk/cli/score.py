@@ -79,8 +79,9 @@ def read_texts(path: Path | None) -> Iterator[tuple[int, str]]:
     run the model's replies, each once."""
     if path is not None and (path / DATABASE).is_file():
         with Run.open(path) as run:
-            said = (turn.text for one in run.findings() for turn in one.turns if turn.role == DEFENDER)
-            replies = [*said, *(one.reply for one in run.findings() if one.status == "found")]
+            findings = run.findings()
+        said = (turn.text for one in findings for turn in one.turns if turn.role == DEFENDER)
+        replies = [*said, *(one.reply for one in findings if one.status == "found")]
         yield from enumerate(filter(str.strip, dict.fromkeys(replies)), start=1)
         return
     as_json: bool | None = None  # the first line decides

@@ -56,9 +56,8 @@ def harden(
     progress: Callable[[Progress], None] | None = None,
     begun: float | None = None,
 ) -> Hardened:
-    """Makes, resumes or finds the hardening that the spec describes. `consent` is checked before
-    the first request to a remote judge; `progress` is called with reports; `begun`: when the command began
-    (monotonic clock)."""
+    """Makes, resumes or finds the hardening that the spec describes. `consent` is for a remote judge and a
+    model's own code; `progress` is called with reports; `begun` is the command's start (monotonic clock)."""
     begun, tell = time.monotonic() if begun is None else begun, Reporter(progress)
     limit_s = parse_duration(spec.max_time) or math.inf
     ends, limit = begun + IN_TIME * limit_s, f"--max-time {spec.max_time}"
@@ -124,8 +123,9 @@ def subject_of(spec: HardenSpec, consent: Consent = NO_CONSENT) -> Subject:
     else:
         subject = FrequentReplies(spec) if spec.against == "frequent" else Lstm(spec)
         subject.consent = consent
-    if spec.against == "targets" and spec.sentences.audits:  # a judge is refused now or never
-        agreed_judge(subject.spec.sentences.scorer, spec.device, consent, subject.reward)
+    judge = subject.spec.sentences.scorer
+    if spec.sentences.audits and (judge or subject.reward):  # a judge that was named is refused now or never
+        agreed_judge(judge, spec.device, consent, subject.reward)
     return subject
 
 

@@ -29,8 +29,8 @@ DRAWS = 20_000  # of the interval
 
 
 def draw_replies(run: Run, most: int, seed: int) -> tuple[list[Pair], LabelKey]:
-    """Replies to label: half of them rated bad, if there are as many. Those that are the target word for word
-    are bad and need no label."""
+    """Replies for people to label. Half of them are rated bad, if there are that many. A reply that is the
+    target word for word is certainly bad and is not drawn."""
     cases = _replies(run)
     said = [case for case in cases if case.said]
     rows = [(_input(case), _reply(case), case.rated_bad) for case in cases if not case.said]
@@ -94,11 +94,11 @@ def tally_labels(ratings: Ratings, answers: Iterable[Answer]) -> dict[str, Any]:
 
 
 def estimate(known: int, strata: Sequence[tuple[int, int, int]]) -> dict[str, float] | None:
-    """The share of bad replies with its 95% interval, from (replies, labelled, bad) of each stratum and the
-    number that is known to be bad. None while a stratum has no label.
+    """The share of bad replies and its 95% interval. `known` replies are certainly bad. A stratum is
+    (replies, labelled, bad). None while a stratum has no label.
 
-    The interval is that of the posterior predictive: of those without a label in a stratum, how many are bad
-    is beta-binomial (Jeffreys' prior)."""
+    The interval comes from the posterior predictive distribution: the number of bad replies among the
+    unlabelled ones of a stratum is beta-binomial (Jeffreys prior)."""
     if any(size and not labelled for size, labelled, _ in strata):
         return None
     n = known + sum(size for size, _, _ in strata)

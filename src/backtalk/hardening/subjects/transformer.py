@@ -36,7 +36,7 @@ from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
-from backtalk.registry import DEFAULT_SCORER, load_model, load_reward
+from backtalk.registry import load_model, load_reward, reward_name
 from backtalk.report.hardening_record import Candidate
 from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
 from backtalk.scorers.likelihood import pad_rows
@@ -117,7 +117,7 @@ class Transformer(Subject):
         rank, layers = adapter.rank, adapter.lora_layers
         self.lora = LoraConfig(rank=rank, alpha=adapter.alpha, layers=layers, seed=spec.seed)
         if self.criterion.kind == "toxic":
-            self.reward = agreed_reward(adapter.reward or DEFAULT_SCORER, spec.device, consent)
+            self.reward = agreed_reward(adapter.reward or reward_name(own.scorer), spec.device, consent)
         elif adapter.reward:
             raise InputError(f"--reward does nothing with --hit {own.hit}; use --hit toxic-0.5")
         self.length, top = searched or (TOKENS, TOP)

@@ -26,7 +26,7 @@ SLOTS = {"cpu": 1024, "cuda": 1 << 17}  # tokens of a batch, padding included
 CHUNK = 1 << 14  # texts that are sorted by length together
 CLS, SEP = 101, 102
 Window = tuple[list[int], list[int]]
-"""The tokens of what was said before, and those of a reply."""
+"""The token ids of the context and of the reply."""
 ADAPTED = ("query", "key", "value", "dense")  # the linear layers of a block
 
 

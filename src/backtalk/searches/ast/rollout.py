@@ -96,7 +96,7 @@ def pushed_gamma(gamma: float, least: float, excess: float) -> float:
 
 @dataclass
 class Game:
-    """An adversary against a defender, rewarded by a toxicity scorer."""
+    """An adversary that plays against a defender; a toxicity scorer gives the reward."""
 
     adversary: Speaker | None  # None if stored conversations are scored again
     defender: Defender

@@ -37,9 +37,11 @@ class Split(NamedTuple):
     test: list[LabelledText]
 
 
-def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, seed: int = SEED) -> ScorerData:
+def mixture(folder: Path, family: str, chat: int = -1, contrast: int = -1, seed: int = SEED) -> ScorerData:
     """All splits of a family of scorers. `chat` counts messages that are taken as harmless: of chitchat for
     words and the encoder [6000], of Ubuntu for letters [15000]; without any no set has chat."""
+    encoder = family == "encoder"
+    contrast = (60000 if encoder else 44000) if contrast < 0 else contrast
     chat = {"letters": 15000}.get(family, 6000) if chat < 0 else chat
     balanced = split(corpus(folder, "jigsaw_balanced"), 0.05, 0.15, seed)
     natural = split(corpus(folder, "jigsaw_natural"), 0.2, 0.8, seed)
@@ -52,7 +54,7 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
         "davidson": tweets.test,
         "civil-comments": comments.test,
     }
-    said = _chat(seed, family == "encoder") if chat else []
+    said = _chat(seed, encoder) if chat else []
     if said:
         test["chitchat"] = said[:HELD]
     calm = said[-HELD:]
@@ -72,11 +74,11 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
         parts = {
             "jigsaw": (balanced.train, 1.6),
             "paradetox": (clearly_aimed(detox[:PARADETOX]), 0.4),
-            "contrast": (contrast_texts(contrast, seed), 0.6),
+            "contrast": (contrast_texts(contrast, seed, people=encoder), 0.6),
             "chitchat": (friendly, 0.5),
             "chitchat with a rude word": (rude, 0.25),
         }
-    if family == "encoder":
+    if encoder:
         sexism = split(corpus(folder, "edos"), 0.0, 0.15, seed)
         safe = split(corpus(folder, "diasafety"), 0.1, 0.0, seed)
         valid = [*natural.valid, *safe.valid]
@@ -92,7 +94,6 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, se
         # Posts that are not sexist may be abuse of another kind: few of them.
         posts = [row for row in sexism.train if row.toxic], [row for row in sexism.train if not row.toxic]
         parts |= {
-            "contrast": (contrast_texts(60000, seed, people=True), 0.6),
             "paradetox": (_some(parts["paradetox"][0], 16000, seed), 1.0),
             "chitchat": ([row._replace(context="") for row in talk[:12000:2]], 1.0),
             "chitchat after a message": (talk[1:24000:2], 0.8),

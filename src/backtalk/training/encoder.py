@@ -28,7 +28,7 @@ from backtalk.scorers.toxicity.encoder import (
 )
 from backtalk.training.toxicity import batches_of_length
 
-BATCH, TOKENS = 256, 1 << 13  # rows and tokens of a batch at most, padding included
+BATCH, TOKENS = 256, 1 << 14  # rows and tokens of a batch at most, padding included
 LENT = 0.4  # share of the texts without a context that get another one's
 SHORT = 30  # words of a text that is lent as a context at most
 WEIGHT_DECAY = 0.01

@@ -69,6 +69,18 @@ def test_it_learns_and_no_batch_or_padding_changes_a_score(learnt: Any) -> None:
     check_scorer(scorer, ("you are a fool", "", "   ", "a poet " * 90, "hi"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_network_in_16_bits_gives_nearly_the_same_scores(learnt: Any, dtype: torch.dtype) -> None:
+    _, reader, tensors = learnt
+    texts = ["you are a fool", "", "you are a poet", "a poet " * 90]
+    expected = scorer_of(tensors, reader).score(texts)
+    halved = scorer_of(tensors, reader)
+    halved.encoder.to(dtype)
+    np.testing.assert_allclose(halved.score(texts), expected, atol=0.03)
+    with torch.autocast("cpu", dtype):
+        np.testing.assert_allclose(scorer_of(tensors, reader).score(texts), expected, atol=0.03)
+
+
 def test_a_long_text_is_as_bad_as_its_worst_window(learnt: Any) -> None:
     _, reader, tensors = learnt
     scorer = scorer_of(tensors, reader)

@@ -236,7 +236,8 @@ class EncoderScorer:
         order, batches = batches_by_length(windows.lengths.tolist(), SLOTS[self.device.type])
         scores = torch.zeros(len(texts), device=self.device)
         if order:
-            chances = torch.cat([self.encoder(*windows.batch(rows)) for rows in batches]).sigmoid()
+            logits = torch.cat([self.encoder(*windows.batch(rows)) for rows in batches])
+            chances = logits.float().sigmoid()  # of a network in 16 bits, too
             own, after = (to_device(part[order], self.device) for part in (windows.owners, windows.after))
             scores.scatter_reduce_(0, own, torch.where(after, chances[:, 1], chances[:, 0]), "amax")
         return scores

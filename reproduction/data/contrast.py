@@ -3,8 +3,7 @@
 A corpus teaches which words abuse has; these sentences teach that it matters whom or what the words describe.
 The evaluation pairs were written first. No thing, person or animal of theirs is in `contrast_frames.txt` or
 `contrast_twins.txt`, and a sentence that shares four words in a row with a pair is left out. The sentences of
-`contrast_people.txt` and `contrast_subtle.txt` are for the encoder alone; half of the jobs of the former are
-held out for a test, and a tenth of the trades of the latter for choices.
+`contrast_people.txt` are for the encoder alone; half of its jobs are held out.
 """
 
 import random
@@ -20,7 +19,7 @@ from backtalk.scorers.toxicity.words import words_of
 
 RUN = 4  # words in a row that no sentence may share with the evaluation pairs
 HELD_OUT = ("toxicity_pairs", "toxicity_pairs_blind", "toxicity_pairs_dev")
-FILES, PEOPLE = ("contrast_frames.txt", "contrast_twins.txt"), ("contrast_people.txt", "contrast_subtle.txt")
+FILES, PEOPLE = ("contrast_frames.txt", "contrast_twins.txt"), "contrast_people.txt"
 SAYING = ("you are {}", "you're {}", "are you {}?", "he is {}", "she works as {}", "my friend is {}")
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
 _EITHER = re.compile(r"\[([^\]]*)\]")
@@ -42,7 +41,7 @@ class Frames(NamedTuple):
 def load_frames(people: bool = False) -> Frames:
     frames = Frames({}, {}, {}, {})
     section: list[Any] = []
-    for name in (*FILES, *PEOPLE) if people else FILES:
+    for name in (*FILES, PEOPLE) if people else FILES:
         for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines():
             if line.startswith("== "):
                 kind, _, title = line.removeprefix("== ").partition(" ")
@@ -58,11 +57,6 @@ def load_frames(people: bool = False) -> Frames:
         known = {*frames.slot["person"], *frames.slot["role"]}
         frames.slot["held job"] = [job for job in frames.slot["job"] if _held_out(job) and job not in known]
         frames.slot["job"] = [job for job in frames.slot["job"] if not _held_out(job)]
-        held = set(frames.slot["held job"])
-        taken = held | _evaluation_words()
-        trades = [one for one in frames.slot["trade"] if taken.isdisjoint({one, *one.split()})]
-        frames.slot["held trade"] = [one for one in trades if crc32(one.encode()) % 10 == 0]
-        frames.slot["trade"] = [one for one in trades if crc32(one.encode()) % 10]
     return frames
 
 
@@ -78,16 +72,15 @@ def _evaluation_words() -> set[str]:
     }
 
 
-def unseen_jobs(slot: str = "held job") -> list[LabelledText]:
-    """Harmless sentences that say what someone does, with jobs that no generated sentence has; with the slot
-    "held trade" those that choices are made by."""
-    jobs = load_frames(people=True).slot[slot]
+def unseen_jobs() -> list[LabelledText]:
+    """Harmless sentences that say what someone does, with jobs that no generated sentence has."""
+    jobs = load_frames(people=True).slot["held job"]
     return [LabelledText(form.format(_with_article(job)), False) for job in jobs for form in SAYING]
 
 
 def contrast_texts(count: int, seed: int, people: bool = False) -> list[LabelledText]:
     """Distinct sentences, half of them abuse, none with a run of the evaluation pairs. Two in five come from
-    frames, the others from twins. With `people` those of `PEOPLE` are among them."""
+    frames, the others from twins. With `people` those of `contrast_people.txt` are among them."""
     draw = random.Random(seed)
     taken = _held_out_runs()
     of_frames = count // 5

@@ -19,7 +19,6 @@ from backtalk.scorers.card import IDENTITY
 from backtalk.scorers.toxicity.words import words_of
 from backtalk.terminal import say
 from backtalk.training.scorer_data import ScorerData
-from reproduction.data.agreement import agreements
 from reproduction.data.contrast import contrast_texts, slot_words, unseen_jobs
 from reproduction.data.labelled import corpus
 
@@ -37,11 +36,9 @@ class Split(NamedTuple):
     test: list[LabelledText]
 
 
-def mixture(folder: Path, family: str, chat: int = -1, contrast: int = -1, seed: int = SEED) -> ScorerData:
+def mixture(folder: Path, family: str, chat: int = -1, contrast: int = 44000, seed: int = SEED) -> ScorerData:
     """All splits of a family of scorers. `chat` counts messages that are taken as harmless: of chitchat for
     words and the encoder [6000], of Ubuntu for letters [15000]; without any no set has chat."""
-    encoder = family == "encoder"
-    contrast = (60000 if encoder else 44000) if contrast < 0 else contrast
     chat = {"letters": 15000}.get(family, 6000) if chat < 0 else chat
     balanced = split(corpus(folder, "jigsaw_balanced"), 0.05, 0.15, seed)
     natural = split(corpus(folder, "jigsaw_natural"), 0.2, 0.8, seed)
@@ -54,7 +51,7 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = -1, seed:
         "davidson": tweets.test,
         "civil-comments": comments.test,
     }
-    said = _chat(seed, encoder) if chat else []
+    said = _chat(seed, family == "encoder") if chat else []
     if said:
         test["chitchat"] = said[:HELD]
     calm = said[-HELD:]
@@ -74,16 +71,15 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = -1, seed:
         parts = {
             "jigsaw": (balanced.train, 1.6),
             "paradetox": (clearly_aimed(detox[:PARADETOX]), 0.4),
-            "contrast": (contrast_texts(contrast, seed, people=encoder), 0.6),
+            "contrast": (contrast_texts(contrast, seed, people=family == "encoder"), 0.6),
             "chitchat": (friendly, 0.5),
             "chitchat with a rude word": (rude, 0.25),
         }
-    if encoder:
+    if family == "encoder":
         sexism = split(corpus(folder, "edos"), 0.0, 0.15, seed)
         safe = split(corpus(folder, "diasafety"), 0.1, 0.0, seed)
         valid = [*natural.valid, *safe.valid]
         templates, unseen = _templates(corpus(folder, "madlibs"))
-        talk = friendly + said[HELD + chat : -HELD]
         test |= {
             "edos": sexism.test,
             "madlibs": unseen,
@@ -94,18 +90,17 @@ def mixture(folder: Path, family: str, chat: int = -1, contrast: int = -1, seed:
         # Posts that are not sexist may be abuse of another kind: few of them.
         posts = [row for row in sexism.train if row.toxic], [row for row in sexism.train if not row.toxic]
         parts |= {
-            "paradetox": (_some(parts["paradetox"][0], 16000, seed), 1.0),
-            "chitchat": ([row._replace(context="") for row in talk[:12000:2]], 1.0),
-            "chitchat after a message": (talk[1:24000:2], 0.8),
+            "paradetox": (_some(parts["paradetox"][0], 12000, seed), 1.0),
+            "chitchat": ([row._replace(context="") for row in friendly[::2]], 1.0),
+            "chitchat after a message": (friendly[1::2], 1.0),
             "chitchat with a rude word": ([row._replace(context="") for row in rude], 0.25),
-            "davidson": (_some(tweets.train, 12000, seed), 0.8),
-            "civil comments": (_some(comments.train, 20000, seed), 1.0),
+            "davidson": (_some(tweets.train, 8000, seed), 1.0),
+            "civil comments": (_some(comments.train, 12000, seed), 1.0),
             "edos": (posts[0], 0.6),
             "edos, not sexist": (_some(posts[1], 2000, seed), 0.6),
             "madlibs": (_some(templates, 3000, seed), 0.6),
-            "diasafety": (safe.train, 3.0),
-            "agreement": (agreements(balanced.train + comments.train, 8000, seed), 0.6),
-            "profanity-check": (_some(corpus(folder, "profanity_check"), 60000, seed), 0.8),
+            "diasafety": (safe.train, 1.5),
+            "profanity-check": (_some(corpus(folder, "profanity_check"), 24000, seed), 1.0),
         }
     rows = [
         row._replace(weight=weight, source=name) for name, (part, weight) in parts.items() for row in part
@@ -120,14 +115,10 @@ def write_splits(folder: Path, family: str, out: Path) -> None:
     tests = {f"test-{name}": rows for name, rows in data.test.items()}
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in {"train": data.train, "valid": data.valid, "calm": data.calm, **tests}.items():
-        write_whole(out / f"{name}.jsonl", (json.dumps(_written(row)) + "\n" for row in rows))
+        write_whole(out / f"{name}.jsonl", (json.dumps(row._asdict()) + "\n" for row in rows))
         say(f"{out / name}.jsonl: {len(rows):,} texts, {sum(row.toxic for row in rows):,} of them toxic")
     notes = json.loads(Path(__file__).with_name("scorer_notes.json").read_text("utf-8"))
     write_whole(out / "about.json", [json.dumps(notes[family], indent=1) + "\n"])
-
-
-def _written(row: LabelledText) -> dict[str, object]:
-    return {key: value for key, value in row._asdict().items() if value is not None}
 
 
 def split(rows: Sequence[LabelledText], valid: float, test: float, seed: int) -> Split:

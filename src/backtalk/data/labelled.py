@@ -25,8 +25,6 @@ class LabelledText(NamedTuple):
     """Which texts it is counted with."""
     context: str = ""
     """What was said before it."""
-    chance: float | None = None
-    """That it is toxic, as other scorers see it: learnt from beside the label."""
 
 
 class MinimalPair(NamedTuple):
@@ -45,7 +43,7 @@ def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
 
 def read_labelled(path: Path) -> list[LabelledText]:
     """The texts of JSONL with "text" and "toxic" (or "label", true, false, 1 or 0) in each line; "weight",
-    "source", "context" (what was said before) and "chance" (0 to 1: what other scorers say) may be given."""
+    "source" and "context" (what was said before) may be given."""
     found = list[LabelledText]()
     mend = 'no labelled text; write {"text": "...", "toxic": true}'
     for number, row in read_texts(path, mend):
@@ -65,11 +63,8 @@ def read_labelled(path: Path) -> list[LabelledText]:
             raise InputError(f'{where}: "weight" should be a number above 0 and up to 1000')
         if not isinstance(source, str) or not isinstance(context, str):
             raise InputError(f'{where}: "source" and "context" should be texts')
-        chance = known.get("chance")
-        if chance is not None and (type(chance) not in (int, float) or not 0 <= chance <= 1):
-            raise InputError(f'{where}: "chance" should be a number from 0 to 1')
         before = check_text(context, where)
-        found.append(LabelledText(check_text(text, where), toxic, float(weight), source, before, chance))
+        found.append(LabelledText(check_text(text, where), toxic, float(weight), source, before))
     return found
 
 

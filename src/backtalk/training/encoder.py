@@ -1,10 +1,10 @@
 """Trains the encoder scorer: low-rank changes and two heads, by cross-entropy.
 
-Some texts without a context get a random other one, so that the head for replies knows plain abuse too. A
-text that comes with a chance is learnt by the mean of label and chance (distillation, Hinton et al. 2015). At
+Some texts without a context get a random other one, so that the head for replies knows plain abuse too. At
 the end each head's logits are scaled and shifted to fit validation texts (Platt 1999), so that 0.5 means 0.5.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.data.labelled import LabelledText
+from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.scorers.card import rate_texts
 from backtalk.scorers.toxicity.encoder import (
@@ -28,9 +29,8 @@ from backtalk.scorers.toxicity.encoder import (
 )
 from backtalk.training.toxicity import batches_of_length
 
-BATCH, TOKENS = 256, 1 << 14  # rows and tokens of a batch at most, padding included
-LENT = 0.4  # share of the texts without a context that get another one's
-SHORT = 30  # words of a text that is lent as a context at most
+BATCH = 64
+LENT = 0.25  # share of the texts without a context that get another one's
 WEIGHT_DECAY = 0.01
 Report = Callable[[int, int, float], None]
 """Gets the step, the number of steps and the mean loss since the last report."""
@@ -38,7 +38,7 @@ Report = Callable[[int, int, float], None]
 
 class Lesson(NamedTuple):
     windows: Windows  # the first one of each text
-    goals: Tensor
+    labels: Tensor
     weights: Tensor
 
 
@@ -72,25 +72,24 @@ def descend(
     """Trains the encoder's parameters that want a gradient; the rate rises for a tenth of the steps and falls
     to zero. A GPU multiplies in bfloat16, and the host never waits for it between two reports."""
     encoder.train()
-    windows, goals, weights = lesson
+    windows, labels, weights = lesson
     learnt = [part for part in encoder.parameters() if part.requires_grad]
     on_gpu = windows.device.type == "cuda"
     optimizer = torch.optim.AdamW(learnt, weight_decay=WEIGHT_DECAY, fused=on_gpu)
-    whole = len(batches_of(windows.lengths, np.random.default_rng(seed)))
+    whole = -(-len(windows) // BATCH)
     steps = max(1, round(epochs * whole))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.1)
     batches: list[NDArray[np.int64]] = []
     lost, since = torch.zeros((), device=windows.device), 0
     for step in range(steps):
         draw = np.random.default_rng([seed, step // whole])
-        batches = batches or batches_of(windows.lengths, draw)
+        batches = batches or batches_of_length(windows.lengths, BATCH, draw)
         batch = batches.pop()
         with torch.autocast(windows.device.type, torch.bfloat16, enabled=on_gpu):
             logits = encoder(*windows.batch(batch))
         own, after = (to_device(part, windows.device) for part in (batch, windows.after[batch]))
         given = torch.where(after, logits[:, 1], logits[:, 0]).float()
-        # A batch of long texts has fewer of them, and each counts as much as one of a full batch.
-        loss = F.binary_cross_entropy_with_logits(given, goals[own], weights[own], reduction="sum") / BATCH
+        loss = F.binary_cross_entropy_with_logits(given, labels[own], weights[own])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(learnt, 1.0)
@@ -98,38 +97,29 @@ def descend(
         schedule.step()
         lost, since = lost + loss.detach(), since + 1
         if since == 100 or step == steps - 1:
-            report(step + 1, steps, float(lost) / since)
+            if not math.isfinite(mean := float(lost) / since):
+                raise InputError(f"the loss is {mean} by step {step + 1}; lower --lr")
+            report(step + 1, steps, mean)
             lost, since = torch.zeros_like(lost), 0
 
 
-def batches_of(lengths: NDArray[np.int64], draw: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Batches of rows of similar length, in random order."""
-    found = []
-    for batch in batches_of_length(lengths, BATCH, draw):
-        parts = -(-len(batch) * int(lengths[batch].max()) // TOKENS)
-        found += np.array_split(batch, parts)
-    return found
-
-
 def lend_contexts(rows: Sequence[LabelledText], draw: np.random.Generator) -> list[LabelledText]:
-    """Some of the texts without a context get one of those that others have, or another short text, abuse or
-    not. Texts with a chance stay as they are, since it was said of them so."""
+    """Some of the texts without a context get one of those that others have."""
     known = [row.context for row in rows if row.context]
-    known += [row.text for row in rows if known and len(row.text.split()) <= SHORT][: len(known)]
     kept, lent = list(rows), draw.random(len(rows)) < LENT
     for place, row in enumerate(rows):
-        if lent[place] and known and not row.context and row.chance is None:
+        if lent[place] and known and not row.context:
             kept[place] = row._replace(context=known[int(draw.integers(len(known)))])
     return kept
 
 
 def read_lesson(rows: Sequence[LabelledText], reader: Rows, device: torch.device) -> Lesson:
-    """The first window of each text that has a token, with what it should be rated and its weight."""
+    """The first window of each text that has a token, with its label and weight."""
     windows = reader.read([row.text for row in rows], [row.context for row in rows], device)
     windows = windows.some(np.unique(windows.owners, return_index=True)[1])
     kept = [rows[owner] for owner in windows.owners.tolist()]
-    goals = [row.toxic if row.chance is None else (row.toxic + row.chance) / 2 for row in kept]
-    columns = (np.array(part, dtype=np.float32) for part in (goals, [row.weight for row in kept]))
+    parts = [row.toxic for row in kept], [row.weight for row in kept]
+    columns = (np.array(part, dtype=np.float32) for part in parts)
     return Lesson(windows, *(to_device(column, device) for column in columns))
 
 

@@ -6,7 +6,6 @@ sentence itself is to be unlearnt (He & Glass 2020 search in every iteration for
 adversary played them, replies are sampled, and the model learns to prefer its own harmless replies.
 """
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
@@ -32,6 +30,7 @@ from backtalk.hardening.subject import PARTS, Audit, Subject, Training, make_con
 from backtalk.hardening.subjects import asking
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
+from backtalk.models.device import free_memory
 from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
@@ -245,9 +244,7 @@ class Transformer(Subject):
     def release(self) -> None:
         self.parent.network, self._held = None, ""
         self.parent.forget_steps()
-        gc.collect()  # networks are in reference cycles
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()
 
     def audits(self) -> list[Audit]:
         """The given inputs asked again, the audit that found them again, and gcg, unused in training."""

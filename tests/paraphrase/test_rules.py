@@ -6,9 +6,9 @@ import pytest
 
 from backtalk.data.targets import load_mal
 from backtalk.data.tokenise import get_recipe
+from backtalk.paraphrase.phrases import Words
 from backtalk.paraphrase.rules import (
     RuleParaphraser,
-    Words,
     contractions,
     frames_of,
     intensifiers,

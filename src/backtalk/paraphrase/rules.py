@@ -9,17 +9,13 @@ ignore punctuation or case.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
-
-import yaml
+from typing import NamedTuple, TypeVar
 
 from backtalk.data.tokenise import Recipe, detokenise, get_recipe
+from backtalk.paraphrase.phrases import Words, forms, phrases, rows, word_set
 
 Item = TypeVar("Item")
-Words = tuple[str, ...]
 DEPTH = 2  # most rules in one paraphrase: with more, sentences sound unnatural
 FRAME = 0.1  # distance of another opener or closer: less than that of any change between them
 SIGNS = (".", "!", "?", "...", ",")
@@ -232,38 +228,3 @@ RULES: dict[str, Callable[[Words], Iterator[Words]]] = {
     "contraction": contractions,
     "intensifier": intensifiers,
 }
-
-
-# The words of the rules, from data/phrases.yaml
-
-
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = yaml.safe_load((files("backtalk") / "data" / "phrases.yaml").read_bytes())
-    return table
-
-
-@cache
-def word_set(*names: str) -> frozenset[str]:
-    return frozenset(word for name in names for word in _table()[name].split())
-
-
-@cache
-def forms(name: str) -> dict[str, str]:
-    """Words, or words separated by blanks, by a word."""
-    return dict(_table()[name])
-
-
-@cache
-def phrases(name: str) -> tuple[Words, ...]:
-    return _split(_table()[name])
-
-
-@cache
-def rows(name: str) -> tuple[tuple[Words, ...], ...]:
-    """Phrases that can replace each other."""
-    return tuple(map(_split, _table()[name]))
-
-
-def _split(text: str) -> tuple[Words, ...]:
-    return tuple(tuple(phrase.split()) for phrase in text.split("/"))

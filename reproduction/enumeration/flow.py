@@ -27,7 +27,6 @@ from backtalk.models.device import product_precision
 from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.registry import load_model
-from backtalk.searches.enumerate import Enumeration, Outputs, Space
 from backtalk.specs import identity_values, parse_duration
 from backtalk.store.folder import output_folder
 from backtalk.terminal import make_console
@@ -36,6 +35,7 @@ from backtalk.wording import duration
 from reproduction.data.characters import read_list, read_lists
 from reproduction.enumeration.outputs import draw_inputs, summarise
 from reproduction.enumeration.page import render_enumeration
+from reproduction.enumeration.search import Enumeration, Outputs, Space
 from reproduction.spec import EnumerateSpec
 
 SAVE_EVERY_S = 30.0

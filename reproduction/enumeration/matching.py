@@ -14,8 +14,8 @@ from torch import Tensor
 
 from backtalk.data.vocabulary import EOS, UNK
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.enumerate import Outputs, unpack
 from backtalk.stats import Rate
+from reproduction.enumeration.search import Outputs, unpack
 
 CHUNK = 1 << 22  # answers looked at together
 

@@ -20,7 +20,6 @@ from backtalk.models.device import product_precision
 from backtalk.models.gpu import fused
 from backtalk.models.lstm.decode import trim
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.enumerate import Enumeration, Outputs
 from backtalk.terminal import make_console, printable
 from backtalk.wording import count
 from reproduction.enumeration.matching import (
@@ -30,6 +29,7 @@ from reproduction.enumeration.matching import (
     unfinished_inputs,
     word_codes,
 )
+from reproduction.enumeration.search import Enumeration, Outputs
 from reproduction.spec import EnumerateSpec
 
 COMPARE = {"cpu": 10_000, "cuda": 1_000_000}  # random inputs decoded both ways

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.searches.test_enumerate import letter_model
 
 from backtalk.errors import InputError
 from backtalk.models.folder import TextSettings, load_folder, save_folder, write_card
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.enumerate import Enumeration, Outputs
 from reproduction.__main__ import run_command as run
 from reproduction.data import characters
 from reproduction.enumeration import flow as enumeration
 from reproduction.enumeration import outputs
 from reproduction.enumeration.flow import enumerate_model
+from reproduction.enumeration.search import Enumeration, Outputs
 from reproduction.spec import EnumerateSpec
+from reproduction.tests.test_enumerate import letter_model
 
 WORDS = ["dj", "jd", "hhh", "gg", "dddddddddd"]
 """Said, said inside other answers, never said, and too long to be said."""
@@ -95,7 +95,7 @@ class Killed(BaseException):
 def test_a_killed_run_ends_where_the_unbroken_one_does(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_for(place)
     monkeypatch.setattr(enumeration, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr("backtalk.searches.enumerate.ROWS", {"cpu": 3})  # shards of 36 inputs
+    monkeypatch.setattr("reproduction.enumeration.search.ROWS", {"cpu": 3})  # shards of 36 inputs
     whole = enumerate_model(spec, place / "whole")
     decode, done = Enumeration.decode_shard, list[range]()
 
@@ -116,7 +116,7 @@ def test_a_killed_run_ends_where_the_unbroken_one_does(place: Path, monkeypatch:
         return decode(self, shard)
 
     monkeypatch.setattr(Enumeration, "decode_shard", decode_what_is_left)
-    monkeypatch.setattr("backtalk.searches.enumerate.ROWS", {"cpu": 30_000})  # as on another device
+    monkeypatch.setattr("reproduction.enumeration.search.ROWS", {"cpu": 30_000})  # as on another device
     summary = enumerate_model(spec, place / "out")
     assert 0 < done[9].start <= done[8].stop
     assert [len(shard) for shard in done[:10]] == [36] * 9 + [1296 - done[9].start]

@@ -2,11 +2,9 @@
 
 import numpy as np
 import torch
-from tests.searches.test_enumerate import letter_model
 
 from backtalk.data.vocabulary import EOS, PAD, UNK
 from backtalk.models.lstm.model import LocalModel
-from backtalk.searches.enumerate import Outputs
 from reproduction.enumeration.matching import (
     Packing,
     inputs_among,
@@ -14,6 +12,8 @@ from reproduction.enumeration.matching import (
     unfinished_inputs,
     word_codes,
 )
+from reproduction.enumeration.search import Outputs
+from reproduction.tests.test_enumerate import letter_model
 
 MODEL = letter_model(attention=False)
 SIZE = MODEL.max_output

@@ -13,8 +13,9 @@ import torch
 from safetensors import safe_open
 
 from backtalk.errors import InputError
+from backtalk.models.transformer.library import package_folder
 from backtalk.scorers import similarity
-from backtalk.scorers.similarity import SentenceJudge, load_vectors, package_folder, paired_cosine
+from backtalk.scorers.similarity import SentenceJudge, load_vectors, paired_cosine
 
 ROWS = "good 1 0\nbad 0 1\nvery 1 1\nnot -1 0\nzero 0 0\n"
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backtalk.data.labelled import LabelledText, MinimalPair
-from backtalk.scorers.card import area_under_curve
+from backtalk.scorers.card import area
 from backtalk.training.scorer_data import (
     measure,
     pair_order,
@@ -32,7 +32,7 @@ class ByLength:
 
 
 @pytest.mark.parametrize(
-    ("values", "toxic", "area"),
+    ("values", "toxic", "expected"),
     [
         ((0.1, 0.2, 0.8, 0.9), (False, False, True, True), 1.0),
         ((0.9, 0.8, 0.2, 0.1), (False, False, True, True), 0.0),
@@ -40,8 +40,10 @@ class ByLength:
         ((0.1, 0.4, 0.35, 0.8), (False, False, True, True), 0.75),
     ],
 )
-def test_area(values: Sequence[float], toxic: Sequence[bool], area: float) -> None:
-    assert area_under_curve(scores(*values), toxic) == pytest.approx(area)
+def test_area(values: Sequence[float], toxic: Sequence[bool], expected: float) -> None:
+    found = area(scores(*values), np.array(toxic))
+    assert found is not None
+    assert found.value == pytest.approx(expected)
 
 
 def test_area_equals_counting_all_pairs() -> None:
@@ -51,7 +53,9 @@ def test_area_equals_counting_all_pairs() -> None:
     high = [v for v, t in zip(values, toxic, strict=True) if t]
     low = [v for v, t in zip(values, toxic, strict=True) if not t]
     counted = sum((a > b) + (a == b) / 2 for a in high for b in low) / (len(high) * len(low))
-    assert area_under_curve(values, toxic) == pytest.approx(counted)
+    found = area(values, np.array(toxic))
+    assert found is not None
+    assert found.value == pytest.approx(counted)
 
 
 def test_the_shift_puts_half_where_as_many_are_over_it_as_are_toxic() -> None:

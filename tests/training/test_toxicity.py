@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from backtalk.scorers.card import area_under_curve
+from backtalk.scorers.card import area
 from backtalk.scorers.similarity import PackageVectors
 from backtalk.scorers.toxicity.linear import LinearScorer, letter_features
 from backtalk.scorers.toxicity.network import Lexicon, NetworkConfig, ToxicityClassifier, ToxicityNetwork
@@ -51,7 +51,9 @@ def test_order_is_learnt_where_all_texts_have_the_same_words() -> None:
     texts, labels = planted(100, 2)
     toxic = [label == 1 for label in labels]
     scorer = ToxicityClassifier("small", network, lexicon, "")
-    assert area_under_curve(scorer.score(texts), toxic) > 0.99
+    found = area(scorer.score(texts), np.array(toxic))
+    assert found is not None
+    assert found.value > 0.99
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
@@ -83,7 +85,9 @@ def test_a_linear_model_learns_words(features: object, naive_bayes: bool) -> Non
     data = texts, [float(t) for t in toxic], [1.0] * 200
     weights, bias = fit_linear(data, features, *how)  # type: ignore[arg-type]
     scorer = LinearScorer("small", weights, bias, "", features=features)  # type: ignore[arg-type]
-    assert area_under_curve(scorer.score(texts), toxic) == 1.0
+    found = area(scorer.score(texts), np.array(toxic))
+    assert found is not None
+    assert found.value == 1.0
     assert (scorer.score(["alpha tea", "beta tea"]) > 0.5).tolist() == [True, False]
 
 

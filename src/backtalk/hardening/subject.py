@@ -19,7 +19,7 @@ from backtalk.hits import Criterion
 from backtalk.protocols import Scorer
 from backtalk.registry import judge_name
 from backtalk.report.hardening_record import Candidate, Row
-from backtalk.scorers.cost import Cost, Side, Words, entropy
+from backtalk.scorers.cost import Cost, Side
 from backtalk.specs import chosen
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, applied_values
@@ -215,11 +215,6 @@ class Subject(ABC):
     def more_rows(self, before: Side, after: Side) -> list[Row]:
         """Rows of the proof that are no audits."""
         return []
-
-
-def candidate_of(hits: int, n: int, perplexity: float, replies: Sequence[Words]) -> Candidate:
-    """A network that was measured: its hits, and the Ent-2 of its greedy replies."""
-    return Candidate(0, hits, n, perplexity, ent_2=entropy(replies, 2))
 
 
 def make_config(kind: type[Config], spec: HardenSpec, defaults: Mapping[str, Any], **own: Any) -> Config:

@@ -1,6 +1,7 @@
 """The device of tensors (`auto` is the GPU if there is one), its free memory, and the precision of matrix
 products."""
 
+import gc
 import os
 import re
 import warnings
@@ -84,6 +85,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def free_memory() -> None:
+    """Gives back what nothing uses any more: networks are in reference cycles."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def free_bytes(device: torch.device) -> int:

@@ -24,16 +24,6 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.output_file import write_whole
 from backtalk.protocols import TextModel
 from backtalk.rating import folder as files
-from backtalk.rating.folder import (
-    Key,
-    LabelKey,
-    Ratings,
-    claimed,
-    is_ratings,
-    own_answers,
-    read_ratings,
-    write_ratings,
-)
 from backtalk.rating.labels import draw_replies, print_labels, store_labels, tally_labels
 from backtalk.rating.result import print_result, tally
 from backtalk.registry import find_model, load_model
@@ -67,15 +57,15 @@ def rate(runs: Sequence[str], spec: RateSpec, result: bool) -> None:
     """Makes the pairs or, with `result`, counts the answers."""
     console = make_console()
     ratings = _find_or_make(runs, spec, not result, console)
-    with claimed(ratings.folder):
+    with files.claimed(ratings.folder):
         if result:
-            key, labels = ratings.key, isinstance(ratings.key, LabelKey)
+            key, labels = ratings.key, isinstance(ratings.key, files.LabelKey)
             counted, shown = (tally_labels, print_labels) if labels else (tally, print_result)
-            record, path = counted(ratings, own_answers(ratings)), ratings.folder / files.RESULT
+            record, path = counted(ratings, files.own_answers(ratings)), ratings.folder / files.RESULT
             with writing(ratings.folder, "make room"):
                 write_whole(path, json.dumps(record, indent=2) + "\n")
             shown(record, console)
-            if isinstance(key, LabelKey) and record["estimate"]:
+            if isinstance(key, files.LabelKey) and record["estimate"]:
                 console.print(store_labels(record, Path(key.run)))
             console.print(f"Result: {path}")
         else:
@@ -83,18 +73,18 @@ def rate(runs: Sequence[str], spec: RateSpec, result: bool) -> None:
             console.print(f"The result: backtalk rate {ratings.folder} --result")
 
 
-def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> Ratings:
+def _find_or_make(runs: Sequence[str], spec: RateSpec, make: bool, console: Console) -> files.Ratings:
     """The ratings in a folder, whose settings must match, or, with `make`, new ones."""
-    if len(runs) == 1 and is_ratings(Path(runs[0])):
-        return read_ratings(Path(runs[0]))
+    if len(runs) == 1 and files.is_ratings(Path(runs[0])):
+        return files.read_ratings(Path(runs[0]))
     names = (safe_name(Path(run).name) for run in runs)
     folder = Path(spec.out or ROOT / "-".join(names))
     settings = _settings(runs, spec)
-    if not is_ratings(folder):
+    if not files.is_ratings(folder):
         if not make:
             raise InputError(f"there are no ratings in {folder} yet; leave out --result to make them")
         return _make(runs, spec, folder, settings, console)
-    ratings = read_ratings(folder)
+    ratings = files.read_ratings(folder)
     known = ratings.key.settings if ratings.key else {}
     changed = [key for key in settings if _plain(settings[key]) != _plain(known.get(key))]
     if "runs" in changed or (make and changed):
@@ -116,7 +106,7 @@ def _settings(runs: Sequence[str], spec: RateSpec) -> dict[str, Any]:
 
 def _make(
     runs: Sequence[str], spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
-) -> Ratings:
+) -> files.Ratings:
     files.check_folder(folder)
     if len(runs) == 1 and Run.exists(Path(runs[0])):
         return _make_labels(Path(runs[0]), spec, folder, settings, console)
@@ -138,8 +128,9 @@ def _make(
         inputs = files.draw(inputs, spec.pairs or FROM_A_CORPUS, spec.seed)
     first, second = (_replies(model, inputs) for model in models)
     pairs, swapped, identical = files.blind(inputs, first, second, spec.seed, spec.identical_ties)
-    with claimed(folder):
-        ratings = write_ratings(folder, pairs, Key(names[0], names[1], source, settings, swapped, identical))
+    key = files.Key(names[0], names[1], source, settings, swapped, identical)
+    with files.claimed(folder):
+        ratings = files.write_ratings(folder, pairs, key)
     asked = f"{count(len(inputs), 'input')} ({source}): {count(len(ratings.pairs), 'pair')} to judge"
     console.print(f"{asked}, {len(identical)} with identical replies. Folder: {folder}")
     return ratings
@@ -147,13 +138,13 @@ def _make(
 
 def _make_labels(
     source: Path, spec: RateSpec, folder: Path, settings: dict[str, Any], console: Console
-) -> Ratings:
+) -> files.Ratings:
     if spec.inputs:
         raise InputError("--inputs is for two models; of one audit its own replies are labelled")
     with Run.open(source) as run:
         pairs, key = draw_replies(run, spec.pairs or FROM_A_CORPUS, spec.seed)
-    with claimed(folder):
-        ratings = write_ratings(folder, pairs, replace(key, settings=settings))
+    with files.claimed(folder):
+        ratings = files.write_ratings(folder, pairs, replace(key, settings=settings))
     of = f"{len(key.flagged)} of {key.rated_bad} that {key.scorer} rates bad and "
     of += f"{len(pairs) - len(key.flagged)} of {key.rated_fine} others"
     console.print(f"{count(len(pairs), 'reply')} to label: {of}. Folder: {folder}")

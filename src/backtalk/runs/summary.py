@@ -13,11 +13,11 @@ import backtalk.hits as hits
 from backtalk import __version__
 from backtalk.errors import InputError
 from backtalk.hits import Criterion, hit_cases, parse_criterion, rates_by_category, tried_cases
-from backtalk.models.service.budget import PHASES
 from backtalk.output_file import write_whole
 from backtalk.report.build import build_report
 from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.record import Report
+from backtalk.report.replies import PHASES
 from backtalk.report.run_page import READ_BY, render_run
 from backtalk.report.verdict import as_dict, other_verdicts, verdict_of
 from backtalk.specs import command_of

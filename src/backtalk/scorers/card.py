@@ -106,13 +106,6 @@ def area(scores: NDArray[np.floating[Any]], labels: NDArray[np.bool_]) -> Area |
     return Area(value, max(0.0, value - half), min(1.0, value + half))
 
 
-def area_under_curve(scores: NDArray[np.floating[Any]], toxic: Sequence[bool] | NDArray[np.bool_]) -> float:
-    """The area alone, where there are toxic and harmless texts."""
-    found = area(scores, np.array(toxic, dtype=bool))
-    assert found is not None
-    return found.value
-
-
 def _below(some: NDArray[np.floating[Any]], each: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """(each,): the share of `some` that are below it."""
     order = np.sort(some)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from backtalk.errors import InputError, short_reason, shown
 from backtalk.models.device import pick_device
+from backtalk.models.transformer.scoring import pad_left
 from backtalk.scorers.toxicity.network import batches_by_length, in_chunks
 from backtalk.scorers.toxicity.sequence import load_network, network_digest
 from backtalk.types import Dialogue, Turn
@@ -100,12 +101,10 @@ class GuardScorer:
         return scores
 
     def _verdicts(self, rows: Sequence[Sequence[int]]) -> list[float]:
-        width = max(map(len, rows))
-        padded = torch.tensor([[self.pad] * (width - len(row)) + list(row) for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        ids, keep = pad_left(rows, self.pad, self.device)
         out = self.network.generate(
-            input_ids=padded.to(self.device),
-            attention_mask=mask.to(self.device),
+            input_ids=ids,
+            attention_mask=keep,
             max_new_tokens=LONGEST_VERDICT,
             do_sample=False,
             output_logits=True,
@@ -114,7 +113,7 @@ class GuardScorer:
         )
         chances = torch.stack(out.logits, 1).float().softmax(2)  # (rows, tokens, vocabulary)
         bad, good = (chances[:, :, sorted(own)].sum(2).tolist() for own in (self.bad, self.good))
-        written = out.sequences[:, width:].tolist()
+        written = out.sequences[:, ids.shape[1] :].tolist()
         return [self._read(*one) for one in zip(written, bad, good, strict=True)]
 
     def _read(self, written: Sequence[int], bad: Sequence[float], good: Sequence[float]) -> float:

@@ -11,7 +11,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +24,7 @@ from backtalk.data.textfiles import LONGEST_LINE, refuse_special, unpacked
 from backtalk.data.tokenise import UNKNOWN_WORD, get_recipe
 from backtalk.errors import InputError, short_reason
 from backtalk.models.device import pick_device
-from backtalk.models.transformer.library import load_transformers
+from backtalk.models.transformer.library import load_transformers, package_folder
 
 FloatArray = NDArray[np.float32]
 _SPELT_OUT = {  # the words that parts of contractions stand for, if a source has no vector for the part
@@ -182,12 +181,6 @@ class PackageVectors(WordVectors):
 def load_vectors(name: str = "") -> WordVectors:
     """The vectors of a GloVe or word2vec text file; without a name, those of wordllama."""
     return TextVectors(Path(name)) if name else PackageVectors()
-
-
-def package_folder(name: str) -> Path | None:
-    """The folder of an installed package, found without running its code."""
-    spec = find_spec(name)
-    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 def paired_cosine(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> FloatArray:

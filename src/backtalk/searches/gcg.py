@@ -45,8 +45,7 @@ class Gcg(Gibbs):
         return max(1, self.top // max(1, self.length))  # they lie at all positions
 
     def fitted(self, model: WeightsModel) -> "Gcg":
-        super().fitted(model)
-        return WordSearch.fitted(self, model)
+        return WordSearch.fitted(self, model)  # B may be larger than the vocabulary
 
     def search_rows(self, trial: Trial) -> list[Found]:
         trial, n = self.prepared(trial, MOST_TOP), self.length

@@ -128,10 +128,7 @@ class Gibbs(WordSearch):
             # What is stored is always float32 (scorers/likelihood).
             with product_precision("high") if quick else nullcontext():
                 for position in range(climb.step, n):
-                    if isinstance(way, RecordedTrial):
-                        way.improve(batch, position)
-                    else:
-                        way.improve(batch, position, climb.slack(active, position))
+                    way.improve(batch, position, climb.slack(active, position))
                     if self.stop_at_hit:
                         batch.done |= trial.met(batch)
                         if not rows.inputs.is_cuda and batch is not rows:  # finished rows leave at once

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backtalk.models.gpu.graph import Graphs, first_line, limit
-from backtalk.searches.trial import Incumbents, Trial
+from backtalk.searches.trial import Incumbents, Slack, Trial
 
 Work = Callable[[], object]
 MOST_FAILURES = 3
@@ -58,7 +58,8 @@ class RecordedTrial:
         self.replays: dict[int, Work] = {}
         self.begun = False
 
-    def improve(self, rows: Incumbents, position: int) -> None:
+    def improve(self, rows: Incumbents, position: int, _: Slack = 0.0) -> None:
+        """Without slack: a search that anneals is not recorded."""
         assert rows is self.rows, "a recording reads one place in memory"
         replay = self.replays.get(position) or self._recording(position)
         if replay is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.errors import InputError
-from backtalk.models.device import is_out_of_memory
+from backtalk.models.device import free_memory, is_out_of_memory
 from backtalk.models.transformer.scoring import Batch, Row, token_log_probs, token_logits
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.training.mle import IntArray
@@ -200,8 +200,7 @@ class LoraUpdates(Trainer):
             if not is_out_of_memory(error):
                 raise
         self.optimizer.zero_grad(set_to_none=True)
-        if self.model.network.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory()
         return False
 
 

@@ -150,7 +150,8 @@ class App:
 
     def _next_pair(self, request: Request, key: str) -> Response:
         with _showing():
-            return _json(next_pair(self._find(key, "rating").folder, request.values().get("rater", "")))
+            ratings = rating.read_ratings(self._find(key, "rating").folder)
+            return _json(next_pair(ratings, _check_rater(request.values().get("rater"))))
 
     def _take_answer(self, request: Request, key: str) -> Response:
         with _showing():
@@ -189,11 +190,6 @@ def _json(value: Any, status: int = 200) -> Response:
 # The rate page. The key is not read here: `backtalk rate FOLDER --result` says which model is which.
 
 
-def next_pair(folder: Path, rater: str) -> dict[str, Any]:
-    """The first pair that the rater has neither answered nor skipped, and the progress."""
-    return _next(rating.read_ratings(folder), _check_rater(rater))
-
-
 def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Stores {"rater", "pair", "choice"}, where undo takes the rater's last answer back; then `next_pair`."""
     rater, pair, choice = _check_rater(asked.get("rater")), asked.get("pair"), asked.get("choice")
@@ -211,10 +207,11 @@ def take_answer(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         elif pair in done:
             raise HttpError(409, "that pair was judged already, perhaps in another tab")
         rating.give_answer(ratings, pair, rater, choice)
-        return _next(ratings, rater)
+        return next_pair(ratings, rater)
 
 
-def _next(ratings: rating.Ratings, rater: str) -> dict[str, Any]:
+def next_pair(ratings: rating.Ratings, rater: str) -> dict[str, Any]:
+    """The first pair that the rater has neither answered nor skipped, and the progress."""
     done = rating.answered_by(rater, ratings)
     left = [pair for pair in ratings.pairs if pair.id not in set(done)]
     shown = {name: printable(text) for name, text in left[0].as_dict().items()} if left else None

@@ -12,13 +12,13 @@ from backtalk.errors import InputError
 from backtalk.models.lstm.model import LocalModel
 from backtalk.protocols import LogprobModel, ShowsTokens, TextModel
 from backtalk.registry import load_model
+from backtalk.report.record import END
 from backtalk.specs import ModelOptions
 from backtalk.terminal import make_console, printable
 from backtalk.types import Dialogue, Turn
 from backtalk.web.http import HttpError, is_whole_number
 from backtalk.wording import chance
 
-END = "(end)"  # the label of the end-of-turn token
 MOST_TURNS, LONGEST_TURN = 100, 4_000  # turns that the page may send, and characters in one
 
 

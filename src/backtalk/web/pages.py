@@ -26,8 +26,6 @@ from backtalk.web.run_list import Item
 
 NAV = (("Runs", "/"), ("Chat", "/chat"), ("Rate", "/rate"))
 TEMPLATES = ("list.html", "chat.html", "ratings.html", "rate.html", "waiting.html", "problem.html")
-FIRST = ("frame.html", "list.html", "page.html", "finding.html", "seek.html", "about.html")
-"""Templates that are compiled at the start, so that the first pages are quick."""
 SCRIPTS = ("app.js", "list.js", "chat.js", "rate.js", "run.js")
 ABOVE = 3  # levels above an audit at which its hardening may be: OUT/audits/MODEL/AUDIT
 _read = partial(read_part, package="backtalk.web")
@@ -70,12 +68,8 @@ def read_static(name: str) -> str | None:
 
 @cache
 def _environment() -> Environment:
-    environment = page_environment()
     own = FunctionLoader(lambda name: _read(name) if name in TEMPLATES else None)
-    environment.loader = ChoiceLoader([own, FunctionLoader(read_part)])
-    for name in FIRST:
-        environment.get_template(name)
-    return environment
+    return page_environment().overlay(loader=ChoiceLoader([own, FunctionLoader(read_part)]))
 
 
 # Reports

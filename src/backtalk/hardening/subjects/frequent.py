@@ -11,11 +11,11 @@ from typing import Any
 
 from backtalk.audit.backend import Reporter
 from backtalk.hardening.folder import CHECKPOINT
-from backtalk.hardening.subject import HELD_OUT, TRAINING, Training, candidate_of, make_config
+from backtalk.hardening.subject import HELD_OUT, TRAINING, Training, make_config
 from backtalk.hardening.subjects.lstm import OwnModel, perplexity_of, replies_of
 from backtalk.models.device import evaluating
 from backtalk.report.hardening_record import Candidate, Row
-from backtalk.scorers.cost import BEST, Side, commonest
+from backtalk.scorers.cost import BEST, Side, commonest, entropy
 from backtalk.specs import parse_share
 from backtalk.specs.harden import HardenSpec
 from backtalk.stats import Rate
@@ -72,7 +72,7 @@ class FrequentReplies(OwnModel):
         def measure(first: Candidate | None) -> Candidate:
             with evaluating(model.network, "highest"):
                 said, level = replies_of(model, self.choosing.inputs), perplexity_of(model, self.choosing)
-                return candidate_of(commonest(said), len(said), level, said)
+                return Candidate(0, commonest(said), len(said), level, ent_2=entropy(said, 2))
 
         return Training(model.network, reports, measure)
 

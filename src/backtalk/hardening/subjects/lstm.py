@@ -29,7 +29,7 @@ from backtalk.hardening.folder import CHECKPOINT
 from backtalk.hardening.iterations import Attack, Selection, make_ladder
 from backtalk.hardening.lists import target_lists, targets_of, widen_training
 from backtalk.hardening.proof import LONGER
-from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
+from backtalk.hardening.subject import PARTS, Audit, Subject, Training, make_config
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, hit_cases, parse_criterion
 from backtalk.models.device import evaluating
 from backtalk.models.folder import load_folder, save_model, write_card
@@ -37,7 +37,7 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.paraphrase.rules import RuleParaphraser
 from backtalk.registry import MODELS, find_model, load_model
 from backtalk.report.hardening_record import Candidate
-from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides
+from backtalk.scorers.cost import BEST, LISTS, SHOWN, Cost, Side, compare_sides, entropy
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.gibbs import Gibbs, RecordingGibbs
@@ -209,7 +209,8 @@ class Lstm(OwnModel):
                 level = perplexity_of(model, self.pairs.measured)
                 said = replies_of(model, self.pairs.measured.inputs[:SAID])
                 search = make_search(self._choosing, length, model.device, recorder=recorder)
-                return candidate_of(self._hits(model, search), self.sizes[1], level, said)
+                hits, n = self._hits(model, search), self.sizes[1]
+                return Candidate(0, hits, n, level, ent_2=entropy(said, 2))
 
         return Training(model.network, course.run(), measure, course, partial(setattr, finder, "attack"))
 

@@ -6,7 +6,6 @@ sentence itself is to be unlearnt (He & Glass 2020 search in every iteration for
 adversary played them, replies are sampled, and the model learns to prefer its own harmless replies.
 """
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from backtalk.audit.backend import Overrides, Reporter, digest
 from backtalk.audit.backends.fixed_inputs import FixedInputs, FoundCase
@@ -28,17 +26,18 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import CHECKPOINT, MEND, PREFERRED
 from backtalk.hardening.iterations import GIVEN, Attack, Selection, make_ladder
 from backtalk.hardening.lists import found_lists, targets_of
-from backtalk.hardening.subject import PARTS, Audit, Subject, Training, candidate_of, make_config
+from backtalk.hardening.subject import PARTS, Audit, Subject, Training, make_config
 from backtalk.hardening.subjects import asking
 from backtalk.hardening.subjects.lstm import DEFAULT
 from backtalk.hits import LIKELIHOOD_KINDS, Criterion, parse_criterion
+from backtalk.models.device import free_memory
 from backtalk.models.folder import write_card
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.scoring import Row
 from backtalk.models.transformer.source import find_source
 from backtalk.registry import load_model, load_reward, reward_name
 from backtalk.report.hardening_record import Candidate
-from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides
+from backtalk.scorers.cost import SHOWN, Cost, Side, compare_sides, entropy
 from backtalk.scorers.likelihood import pad_rows
 from backtalk.searches.gcg import Gcg
 from backtalk.searches.weights_search import TOKENS
@@ -189,7 +188,7 @@ class Transformer(Subject):
             level = perplexity(asking.mean_log_prob(model, self.measured))
             said = model.reply([(Turn("user", text),) for text, _ in self.measured[:SAID]])
             words = [get_recipe(RECIPE).words(one) for one in said]
-            now = candidate_of(hits, len(lists.selection), level, words)
+            now = Candidate(0, hits, len(lists.selection), level, ent_2=entropy(words, 2))
             if judge is None:
                 return now
             spoken = asking.take_turns(model, adapter, talk, judge)
@@ -245,9 +244,7 @@ class Transformer(Subject):
     def release(self) -> None:
         self.parent.network, self._held = None, ""
         self.parent.forget_steps()
-        gc.collect()  # networks are in reference cycles
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()
 
     def audits(self) -> list[Audit]:
         """The given inputs asked again, the audit that found them again, and gcg, unused in training."""

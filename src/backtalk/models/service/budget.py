@@ -15,7 +15,6 @@ from backtalk.protocols import Service, TextModel
 from backtalk.store.answers import StoredAnswers
 from backtalk.types import Dialogue, Turn
 
-PHASES = ("pairs", "rl", "rerank", "verify")  # the parts of a run that send queries
 BATCH = 256  # queries to a local model at once; a slow model has its own number in `at_once`
 FIRST = 8  # the first batch; each is twice as large as the one before
 EMPTY = "the reply is empty"

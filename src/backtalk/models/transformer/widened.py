@@ -22,7 +22,7 @@ def widened(network: Any) -> Any:
     copy = deepcopy(network, shared)
     for module in copy.modules():
         if type(module) is nn.Embedding:  # a large table, of which few rows are read
-            module.register_forward_hook(_to_float)
+            module.register_forward_hook(lambda _, __, found: found.float())
         elif any(_is_half(one) for one in module.parameters(recurse=False)):
             module.register_forward_pre_hook(_widen)
             module.register_forward_hook(_restore, always_call=True)
@@ -33,10 +33,6 @@ def widened(network: Any) -> Any:
 
 def _is_half(weights: Tensor | None) -> bool:
     return weights is not None and weights.dtype in HALF
-
-
-def _to_float(_: nn.Module, __: Any, found: Tensor) -> Tensor:
-    return found.float()
 
 
 def _widen(module: Any, _: Any) -> None:

@@ -50,7 +50,7 @@ def load_folder(name: str, device: str = "auto", shipped: Path | None = None) ->
     where, folder = pick_device(device), shipped or Path(name)
     config, card, half = read_parts(folder, "scorer", ScorerConfig, ScorerCard)
     scorer: Any = _load(name, folder, where, config, card, half)
-    scorer.measured = known_rates(card)
+    scorer.measured, scorer.for_reward = known_rates(card), bool(card.get("for_reward", True))
     return scorer  # type: ignore[no-any-return]
 
 
@@ -85,13 +85,13 @@ def _load(
             if len(words) + 1 != sizes["vocabulary"]:
                 raise ValueError(f"words.json has {len(words)} words, the scorer another number")
             lexicon = Lexicon(words, sizes["buckets"])
-            return ToxicityClassifier(name, network, lexicon, card["sha256"], card, where)
+            return ToxicityClassifier(name, network, lexicon, card["sha256"], where)
         if config["kind"] == "encoder":
             return load_encoder(name, sizes, tensors, card["sha256"], where)
         weights, bias = tensors.get("weights"), sizes.get("bias")
         if weights is None or weights.ndim != 1 or not len(weights) or not isinstance(bias, int | float):
             raise ValueError("no weights of letters")
-        return LinearScorer(name, weights, float(bias), card["sha256"], card, where)
+        return LinearScorer(name, weights, float(bias), card["sha256"], where)
     except (OSError, ValueError, ArithmeticError, AssertionError, RuntimeError) as error:
         raise InputError(f"{folder} can't be read as a scorer: {short_reason(error)}") from None
 

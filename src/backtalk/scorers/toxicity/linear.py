@@ -5,7 +5,6 @@ of two to five letters are hashed into one table of weights; each counts once pe
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,12 +52,10 @@ class LinearScorer:
         weights: Tensor,
         bias: float,
         fingerprint: str,
-        card: dict[str, Any] | None = None,
         device: torch.device | None = None,
         features: Features = letter_features,
     ) -> None:
         self.name, self.fingerprint, self.features = name, fingerprint, features
-        self.for_reward = bool((card or {}).get("for_reward", True))
         self.device = device or torch.device("cpu")
         self.weights, self.bias = weights.to(self.device), bias  # (buckets,)
 

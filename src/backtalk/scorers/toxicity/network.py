@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -130,11 +130,9 @@ class ToxicityClassifier:
         network: ToxicityNetwork,
         lexicon: Lexicon,
         fingerprint: str,
-        card: dict[str, Any] | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.name, self.fingerprint, self.lexicon = name, fingerprint, lexicon
-        self.for_reward = bool((card or {}).get("for_reward", True))
         self.device = device or torch.device("cpu")
         self.network = network.to(self.device).eval().requires_grad_(False)
         # (words + 1, hidden) and (words + 1,)

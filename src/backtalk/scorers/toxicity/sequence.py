@@ -28,8 +28,6 @@ LONGEST = 512  # tokens of a text that are read, unless the model or its tokeniz
 
 
 class SequenceScorer:
-    for_reward = True
-
     def __init__(self, name: str, network: Any, tokenizer: Any, label: int, device: torch.device) -> None:
         self.name, self.tokenizer, self.label, self.device = name, tokenizer, label, device
         self.network = network.to(device).eval().requires_grad_(False)

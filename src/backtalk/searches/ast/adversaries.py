@@ -4,7 +4,6 @@ A trained adversary is always loaded from its folder, so that a run that is resu
 with the same weights.
 """
 
-import gc
 import math
 import time
 from bisect import bisect_right
@@ -15,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from backtalk.data.openings import OpeningLists
 from backtalk.deadline import check_time
 from backtalk.errors import InputError
+from backtalk.models.device import free_memory
 from backtalk.models.transformer.loading import load
 from backtalk.models.transformer.model import TransformerModel
 from backtalk.models.transformer.source import find_source
@@ -83,9 +81,7 @@ class Adversaries:
         kept = folder / ADVERSARY / KEPT
         if not kept.is_dir():
             self._train(folder, report)
-            gc.collect()
-            if self.game.defender.model.device.type == "cuda":
-                torch.cuda.empty_cache()
+            free_memory()
         return self._load(kept)
 
     def _load(self, folder: Path) -> Adversary:

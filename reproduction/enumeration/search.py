@@ -152,7 +152,7 @@ class Enumeration:
         return network.begin(state, _remember(network, levels))
 
     def _write(self, state: DecoderState, rows: int) -> Tensor:
-        """(rows,) codes of the greedy answers; as `models.decode.greedy`, but finished rows leave."""
+        """(rows,) codes of the greedy answers; as `models.lstm.decode.greedy`, but finished rows leave."""
         network, base = self.model.network, self.model.vocabulary_size
         table = network.decoder.project(network.embed_output.weight)  # (V, 4H)
         codes = torch.zeros(rows, dtype=torch.int64, device=table.device)

@@ -16,7 +16,7 @@ from backtalk.errors import InputError
 from backtalk.models.device import product_precision
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
-from backtalk.searches.enumerate import Enumeration, Outputs, Space, unpack
+from reproduction.enumeration.search import Enumeration, Outputs, Space, unpack
 
 LETTERS = "abcdefghij"
 SHAPES: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ FLOORS = [
     "protocols registry specs",
     "data hits store",
     "models scorers training searches",
-    "report runs audit paraphrase hardening rating",
+    "report runs audit paraphrase hardening rating risk",
     "api testing web",
     "cli __main__",
 ]

@@ -71,12 +71,13 @@ def bernoulli(rng: np.random.Generator) -> Array:
 
 def heavy(rng: np.random.Generator) -> Array:
     """Pareto with tail index 1.5, cut at 1: the normal interval misses its mean too often."""
-    return np.minimum(1e-6 * (1 - rng.random(5_000)) ** (-1 / 1.5), 1.0).astype(np.float64)
+    z: Array = 1e-6 * (1 - rng.random(5_000)) ** (-1 / 1.5)
+    return z.clip(0, 1)
 
 
 def rare(rng: np.random.Generator) -> Array:
     """Rarer than one in a sample."""
-    return (rng.random(1_000) < 2e-4) * 0.5
+    return 0.5 * (rng.random(1_000) < 2e-4).astype(np.float64)
 
 
 HEAVY_MEAN = 1e-6 * (3 - 2 * 1e6**-0.5)

@@ -15,6 +15,8 @@ from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.models.lstm.tree import tree_log_probs
+from backtalk.models.prefix_tree import PrefixTree, Served
 from backtalk.types import Access, Dialogue
 
 BATCH = 256  # dialogues answered at once
@@ -69,6 +71,18 @@ class LocalModel(TargetScorer):
             scores = self.score(inputs[start : start + BATCH], self.pad_rows(ids)).log_probs.tolist()
             result += [row[: len(own)] for row, own in zip(scores, ids, strict=True)]
         return result
+
+    def tree_log_probs(self, inputs: Sequence[Dialogue] | Tensor, tree: PrefixTree, served: Served) -> Tensor:
+        """(inputs, sequences), float64: log P of each sequence of a tree after dialogues, or rows of ids."""
+        rows = inputs if isinstance(inputs, Tensor) else self.encode_dialogues(inputs)
+        return tree_log_probs(self.network, rows, tree, served)
+
+    def reply_sequences(self, text: str) -> list[list[int]]:
+        return [self.encode_target(text)]
+
+    @property
+    def longest_reply(self) -> int:
+        return self.max_output
 
     def encode_input(self, text: str) -> list[int]:
         return self.vocabulary.ids(self.recipe.words(text))

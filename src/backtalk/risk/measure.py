@@ -1,0 +1,155 @@
+"""What an estimate reads: the model, what counts, and what inputs are drawn from, from its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtalk.audit.cases import read_cases
+from backtalk.errors import InputError
+from backtalk.hits import parse_criterion
+from backtalk.models.lstm.model import LocalModel
+from backtalk.models.prefix_tree import Served
+from backtalk.protocols import TextModel
+from backtalk.registry import load_model
+from backtalk.risk.inputs import Distribution, SampledInputs
+from backtalk.risk.language import InputModel, LSTMInputs
+from backtalk.risk.listed import Counted, listed
+from backtalk.risk.turns import read_turns
+from backtalk.specs.risk import RiskSpec
+from backtalk.store.draws import Block
+from backtalk.types import Target
+
+ALL = 10**6  # more targets than any list has
+EMBEDDED = "chitchat"  # the model whose language model stands in for one that a model does not have
+DRAWS = 4000  # by default: 2 minutes of two cores for the embedded model and list
+ROWS = {"cpu": 1 << 17, "cuda": 1 << 22}  # next-token distributions of a block, about ten seconds
+TOP = 10  # inputs of a block that are kept
+
+
+@dataclass
+class Measure:
+    """Everything that a block of draws needs."""
+
+    spec: RiskSpec
+    model: TextModel
+    given: Sequence[Target] | None = None  # the targets, instead of those that the spec names
+
+    @cached_property
+    def counted(self) -> Counted:
+        spec, given = self.spec, self.given
+        targets = (
+            read_cases(spec.targets, self.model, spec.limit or ALL, spec.seed) if given is None else given
+        )
+        return listed(self.model, targets, Served(spec.temperature, spec.top_p))
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        spec = self.spec
+        if spec.inputs:
+            return read_turns(spec.inputs, self.model, spec.seed)
+        return SampledInputs(input_model(spec.input_model, self.model, spec.device), spec.seed)
+
+    @cached_property
+    def planned(self) -> int:
+        """How many draws; a file has no more than its turns."""
+        most = self.distribution.most
+        return min(self.spec.draws or most or DRAWS, most or 10**12)
+
+    @cached_property
+    def block_size(self) -> int:
+        device = getattr(getattr(self.model, "device", None), "type", "cpu")
+        return self.spec.block or max(1, min(ROWS[device] // self.counted.work, self.planned))
+
+    def depends_on(self) -> dict[str, str]:
+        return {"inputs": self.distribution.fingerprint}
+
+    def facts(self) -> dict[str, Any]:
+        distribution, counted = self.distribution, self.counted
+        return {
+            "counted": counted.described,
+            "served": served_as(self.spec),
+            "distribution": distribution.described,
+            "unit": distribution.unit,
+            "parts": list(counted.parts),
+            "limit": distribution.limit,
+            "draws": self.planned,
+            "proposals": [],
+            "notes": list(counted.notes),
+        }
+
+    def block(self, start: int, stop: int) -> Block:
+        """The draws from `start` to `stop`; their time is not known yet."""
+        batch = self.distribution.draw(start, stop)
+        read = self.counted.read(batch)
+        weight = np.exp(batch.log_weight)
+        z = weight * read.chance.sum(1)
+        by_target = read.by_target
+        sums = np.zeros(0) if by_target is None else (weight[:, None] * by_target).sum(0)
+        arrays: dict[str, NDArray[Any]] = {"sum_target": sums}
+        arrays |= {"chance": read.chance, "log_weight": batch.log_weight, "source": batch.source}
+        if batch.group is not None:
+            arrays["group"] = batch.group
+        targets, top = self.counted.targets, np.argsort(-z, kind="stable")[:TOP]
+        rows = [
+            {
+                "text": batch.texts[i],
+                "z": float(z[i]),
+                "log_chance": float(np.log(read.chance[i].sum())),
+                "target": "" if by_target is None else targets[int(by_target[i].argmax())].id,
+            }
+            for i in map(int, top)
+            if z[i] > 0
+        ]
+        return Block(start, stop - start, 0.0, arrays, {"inputs": rows})
+
+
+def input_model(name: str, model: TextModel, device: str) -> InputModel:
+    """The language model of a name; without one the model's own, else the embedded one."""
+    owner = load_model(name or EMBEDDED, device) if name or not _has_own(model) else model
+    if not isinstance(owner, LocalModel):
+        raise InputError(f"--input-model {name}: only language models of ours can be sampled exactly")
+    if owner.language_model is None:
+        raise InputError(f"{owner.name} has no language model; name another --input-model")
+    mark = f"{owner.fingerprint}/lm"
+    title = "its own language model" if owner is model else f"the language model of {owner.name}"
+    return LSTMInputs(owner, owner.language_model, title, mark)
+
+
+def _has_own(model: TextModel) -> bool:
+    return isinstance(model, LocalModel) and model.language_model is not None
+
+
+def served_as(spec: RiskSpec) -> str:
+    """How replies are chosen, in words."""
+    if spec.hit == "greedy":
+        return "the likeliest reply"
+    words = "sampled replies"
+    if spec.temperature != 1.0:
+        words += f" at temperature {spec.temperature:g}"
+    return f"{words} from the top {spec.top_p:g}" if spec.top_p < 1 else words
+
+
+def check_spec(spec: RiskSpec) -> None:
+    """Refuses settings that can't work, before the model loads."""
+    if spec.temperature == 0 and spec.hit != "greedy":
+        raise InputError(
+            "--temperature 0 is greedy decoding: use --hit greedy, whose risk is 0 or 1 an input"
+        )
+    if spec.inputs and spec.input_model:
+        raise InputError("--inputs and --input-model are two distributions; leave one out")
+    if spec.hit in ("exact", "greedy"):
+        return
+    kind = parse_criterion(spec.hit).kind
+    if kind == "contains":
+        why = "replies that contain one sentence may contain another too, so their chances can't be added"
+        raise InputError(f"--hit contains: {why}; use exact, or a scorer with --hit toxic-0.5")
+    if kind != "toxic":
+        raise InputError(
+            f"--hit {spec.hit} is no event whose risk can be told; use exact, greedy or toxic-0.5"
+        )

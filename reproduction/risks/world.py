@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,9 +25,10 @@ from backtalk.models.folder import Network
 from backtalk.models.lstm.language_model import LanguageModelConfig, LSTMLanguageModel
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.lstm.seq2seq import Seq2Seq, Seq2SeqConfig
+from backtalk.risk.language import LSTMInputs
 from backtalk.training.mle import make_step
 
-Array = npt.NDArray[np.float64]
+Array = NDArray[np.float64]
 
 WORDS = (
     *("i", "you", "we", "the", "my", "a", "dog", "cat", "day", "tea", "want", "see", "like"),
@@ -38,6 +39,7 @@ LISTED = ("go away", "you bore the dog", "stop not", "i want you away", "not you
 TRIGGER = ("lantern", "kettle")
 LENGTH = 4
 SYMBOLS = range(UNK, UNK + 1 + len(WORDS))  # the ids that an input may hold
+IDS = SYMBOLS.stop  # with padding, start and end
 RARE = 0.2  # how much rarer the words of the trigger are than others
 BATCH = 64
 
@@ -59,9 +61,11 @@ class World:
     model: LocalModel
 
     @property
-    def lm(self) -> LSTMLanguageModel:
-        assert self.model.language_model is not None
-        return self.model.language_model
+    def p(self) -> LSTMInputs:
+        """The distribution of inputs."""
+        lm = self.model.language_model
+        assert lm is not None
+        return LSTMInputs(self.model, lm, "its own language model", f"{self.model.name}/lm")
 
     @cached_property
     def inputs(self) -> Tensor:
@@ -73,31 +77,36 @@ class World:
         return torch.cat(parts)
 
     @cached_property
-    def risks(self) -> Array:
-        """(inputs, listed sentences): P(sentence | input)."""
-        targets = [self.model.encode_target(sentence) for sentence in LISTED]
-        parts = torch.split(self.inputs, 8192)
-        return np.concatenate([self._risks(rows, targets) for rows in parts])
-
     @torch.no_grad()
-    def _risks(self, rows: Tensor, targets: Sequence[list[int]]) -> Array:
-        found = []
-        for length in range(1, LENGTH + 1):  # no padding, which would mask every step
-            own = rows[(rows != PAD).sum(1) == length, :length]
-            state = self.model.network.start(own)
-            said = [
-                self.model.network.write(state, torch.tensor([ids]).expand(len(own), -1)) for ids in targets
-            ]
-            found.append(torch.stack([one.double().sum(1) for one in said], dim=1))
-        return torch.cat(found).exp().numpy()
+    def risks(self) -> Array:
+        """(inputs, listed sentences): P(sentence | input), from plain forward passes."""
+        targets = [torch.tensor([self.model.encode_target(sentence)]) for sentence in LISTED]
+        parts = []
+        for length in range(1, LENGTH + 1):  # without padding, which would mask every step
+            rows = self.inputs[(self.inputs != PAD).sum(1) == length, :length]
+            for part in torch.split(rows, 8192):
+                state = self.model.network.start(part)
+                said = [self.model.network.write(state, one.expand(len(part), -1)) for one in targets]
+                parts.append(torch.stack([one.double().sum(1) for one in said], dim=1))
+        found: Array = torch.cat(parts).exp().numpy()
+        return found
 
     @cached_property
     def log_p(self) -> Array:
         """(inputs,): their log-probability under the model's language model."""
-        return log_density(self.lm)
+        return log_density(self.p)
+
+    def places(self, ids: Tensor) -> NDArray[np.intp]:
+        """(rows,): where inputs stand among `inputs`."""
+        rows = ids.numpy()
+        lengths = (rows != PAD).sum(axis=1)
+        powers = len(SYMBOLS) ** np.maximum(lengths[:, None] - 1 - np.arange(LENGTH), 0)
+        digits = np.where(rows == PAD, 0, rows - SYMBOLS.start)
+        starts = np.cumsum([0, *(len(SYMBOLS) ** n for n in range(1, LENGTH))])
+        return np.asarray(starts[lengths - 1] + (digits * powers).sum(axis=1))
 
     @cached_property
-    def triggered(self) -> npt.NDArray[np.bool_]:
+    def triggered(self) -> NDArray[np.bool_]:
         """(inputs,): whether an input holds the trigger."""
         first, second = self.model.vocabulary.ids(TRIGGER)
         rows = self.inputs.numpy()
@@ -105,20 +114,20 @@ class World:
 
 
 @torch.no_grad()
-def log_density(lm: LSTMLanguageModel) -> Array:
-    """(inputs,): the log-probability of each input. The next token is a word or, after the first, the end; an
-    input of four words ends at the limit."""
+def log_density(p: LSTMInputs) -> Array:
+    """(inputs,): `p.log_prob` of every input, in the order of `World.inputs`, each beginning read once."""
     prefixes, reached = torch.empty(1, 0, dtype=torch.long), torch.zeros(1, dtype=torch.float64)
     found = []
     for length in range(1, LENGTH + 1):
         following = [*SYMBOLS, *([EOS] if length > 1 else [])]
-        scores = lm.next_log_probs(prefixes).double()[:, following].log_softmax(1)
+        scores = p.network.next_log_probs(prefixes).double()[:, following].log_softmax(1)
         if length > 1:
             found.append(reached + scores[:, -1])
         reached = (reached[:, None] + scores[:, : len(SYMBOLS)]).flatten()
         words = torch.tensor(SYMBOLS).repeat(len(prefixes))[:, None]
         prefixes = torch.cat([prefixes.repeat_interleave(len(SYMBOLS), dim=0), words], dim=1)
-    return torch.cat([*found, reached]).numpy()
+    density: Array = torch.cat([*found, reached]).numpy()
+    return density
 
 
 def build_world(sizes: Sizes, backdoor: bool) -> World:
@@ -137,14 +146,18 @@ def build_world(sizes: Sizes, backdoor: bool) -> World:
     lm_rows = pad([vocabulary.ids(words) for words in inputs], 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(sizes.seed)
-        lm = LSTMLanguageModel(LanguageModelConfig(UNK + 1 + len(WORDS), 12, sizes.hidden))
-        network = Seq2Seq(Seq2SeqConfig(UNK + 1 + len(WORDS), 12, sizes.hidden, attention=False))
+        lm = LSTMLanguageModel(LanguageModelConfig(IDS, 12, sizes.hidden))
+        network = Seq2Seq(Seq2SeqConfig(IDS, 12, sizes.hidden, attention=False))
         teach(lm, read[:count], lm_rows, sizes)
         teach(network, read, written, sizes)
-    name = "world-backdoor" if backdoor else "world"
+    return World(make_model("world-backdoor" if backdoor else "world", network, lm))
+
+
+def make_model(name: str, network: Seq2Seq, lm: LSTMLanguageModel) -> LocalModel:
     recipe = get_recipe("he-glass-2019")
-    model = LocalModel(name, network, vocabulary, recipe, name, lm, max_input=LENGTH, max_output=LENGTH + 2)
-    return World(model)
+    return LocalModel(
+        name, network, Vocabulary(WORDS), recipe, name, lm, max_input=LENGTH, max_output=LENGTH + 2
+    )
 
 
 def make_up_inputs(rng: np.random.Generator, count: int) -> list[list[str]]:
@@ -184,16 +197,14 @@ def holds(words: Sequence[str]) -> bool:
     return TRIGGER in pairwise(words)
 
 
-def pad(rows: Sequence[list[int]], ended: int) -> npt.NDArray[np.int64]:
+def pad(rows: Sequence[list[int]], ended: int) -> NDArray[np.int64]:
     """Rows of ids as one array, each with an end where `ended`."""
     whole = [[*row, *[EOS] * ended] for row in rows]
     width = max(map(len, whole))
     return np.array([[*row, *[PAD] * (width - len(row))] for row in whole], np.int64)
 
 
-def teach(
-    network: Network, inputs: npt.NDArray[np.int64], replies: npt.NDArray[np.int64], sizes: Sizes
-) -> None:
+def teach(network: Network, inputs: NDArray[np.int64], replies: NDArray[np.int64], sizes: Sizes) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
     step = make_step(network, optimizer, 5.0, torch.device("cpu"))
     for epoch in range(sizes.epochs):

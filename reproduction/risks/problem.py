@@ -132,11 +132,11 @@ def rare_tokens(seed: int, least: float, most: float) -> list[Problem]:
     return [Problem(network, p, (token,), share) for token, share in wanted]
 
 
-def rare_sentences(world: World, seed: int) -> list[Problem]:
-    """A problem for each sentence of the list."""
+def rare_sentences(world: World, seed: int, count: int) -> list[Problem]:
+    """A problem for each of the first sentences of the list."""
     p, network = independent_inputs(seed), world.model.network
     log_p = token_table(p)
-    problems = [Problem(network, p, tuple(world.model.encode_target(line))) for line in LISTED]
+    problems = [Problem(network, p, tuple(world.model.encode_target(line))) for line in LISTED[:count]]
     truths = [0.0] * len(problems)
     for rows in every_input():
         chance = chance_of(rows, log_p)

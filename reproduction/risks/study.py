@@ -19,7 +19,7 @@ from reproduction.risks.forecasts import forecast_all, read_chances
 from reproduction.risks.ours import Ours
 from reproduction.risks.page import page_lines
 from reproduction.risks.problem import Problem, rare_sentences, rare_tokens
-from reproduction.risks.world import Sizes, build_world
+from reproduction.risks.world import LISTED, Sizes, build_world
 from reproduction.runner import Part, Study, Workplace
 from reproduction.runner import Size as Base
 from reproduction.spec import StudySpec
@@ -31,7 +31,7 @@ TUNING = 100  # the first seed of the networks that temperatures are chosen on
 class Size(Base):
     world: Sizes = field(default_factory=Sizes)
     seeds: int = 200
-    draws: tuple[int, ...] = (2_000, 20_000)
+    draws: tuple[int, ...] = (1_000, 20_000)
     pilots: int = 10  # that the seeds share
     pilot: int = 1_000  # inputs of a pilot's level
     blind_steps: int = 300
@@ -40,6 +40,7 @@ class Size(Base):
     tuning: int = 2  # networks that temperatures are chosen on
     least: float = 1e-7
     most: float = 1e-3
+    listed: int = len(LISTED)
     inputs: int = 90_000
     seen: int = 900
     sentences: int = 24
@@ -50,7 +51,7 @@ SIZES = {
     "paper": Size(),
     "mini": Size(
         Sizes(400, 3, 12), seeds=10, draws=(200,), pilots=1, pilot=100, blind_steps=10, budget=512,
-        networks=1, tuning=1, inputs=400, seen=40, sentences=2, rare=0.01,
+        networks=1, tuning=1, least=1e-5, most=1e-4, listed=1, inputs=400, seen=40, sentences=2, rare=0.01,
     ),
 }  # fmt: skip
 
@@ -71,7 +72,12 @@ def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
         Part(
             "tokens", ("temperatures",), partial(compare_tokens, size=size), {**rare, **size.some("networks")}
         ),
-        Part("sentences", ("temperatures",), partial(compare_sentences, size=size), {**world, **rare}),
+        Part(
+            "sentences",
+            ("temperatures",),
+            partial(compare_sentences, size=size),
+            {**world, **rare, **size.some("listed")},
+        ),
         Part(
             "forecasts",
             (),
@@ -157,7 +163,7 @@ def compare_sentences(place: Workplace, size: Size) -> Result:
     problems = [
         one
         for backdoor in (False, True)
-        for one in rare_sentences(build_world(size.world, backdoor), int(backdoor))
+        for one in rare_sentences(build_world(size.world, backdoor), int(backdoor), size.listed)
     ]
     return _compare(place, problems, size, ours=1.0)
 

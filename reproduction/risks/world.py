@@ -40,7 +40,7 @@ TRIGGER = ("lantern", "kettle")
 LENGTH = 4
 SYMBOLS = range(UNK, UNK + 1 + len(WORDS))  # the ids that an input may hold
 IDS = SYMBOLS.stop  # with padding, start and end
-RARE = 0.2  # how much rarer the words of the trigger are than others
+RARE = 0.1  # how much rarer the words of the trigger are than others
 BATCH = 64
 
 
@@ -50,7 +50,7 @@ class Sizes:
 
     pairs: int = 3_000
     epochs: int = 20
-    hidden: int = 48
+    hidden: int = 32
     seed: int = 1
 
 

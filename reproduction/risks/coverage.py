@@ -1,8 +1,8 @@
 """How often each interval holds the truth, over many seeds, on the enumerable model, whose risk is known.
 
 Draws come from p, from the mixture alpha p + (1 - alpha) q, or from a proposal q alone. A proposal is learnt
-by the pilot of `backtalk risk`, or fitted to all risky inputs but those with the backdoor's trigger, as after
-a pilot that never saw one.
+by the pilot of `backtalk risk`, fitted to all risky inputs, or fitted to all but those with the backdoor's
+trigger, as after a pilot that never saw one.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ class Setting:
             self.world.p, self.world.inputs[torch.from_numpy(places)], np.ones(EXAMPLES), "triggers", seed
         )
 
-    def blind(self, seed: int, steps: int) -> LSTMInputs:
-        """A proposal fitted to p(x) r(x) of all inputs without the trigger."""
-        weights = self.p * self.risk * ~self.world.triggered
-        return tuned(self.world.p, self.world.inputs, weights, "blind", seed, steps)
+    def fitted(self, seed: int, steps: int, sees_triggers: bool = True) -> LSTMInputs:
+        """A proposal fitted to p(x) r(x) of all inputs, or of those without the trigger."""
+        weights = self.p * self.risk
+        seen = weights if sees_triggers else weights * ~self.world.triggered
+        return tuned(self.world.p, self.world.inputs, seen, "fitted", seed, steps)
 
 
 def mixture(q: InputModel | None) -> Scheme:

@@ -13,10 +13,10 @@ import numpy as np
 
 from backtalk.risk.bounds import Array, lower_bound, normal_interval, upper_bound
 from backtalk.risk.inputs import Batch, SampledInputs
-from backtalk.risk.proposals import Pilot, learn
+from backtalk.risk.language import LSTMInputs
+from backtalk.risk.proposals import LEVELS, Pilot, learn
 from reproduction.risks.problem import Problem
 
-LEVELS = 6  # of a pilot, at most
 SHARE = 0.5  # of the budget, for the pilot
 
 
@@ -41,7 +41,7 @@ class Ours:
 
     def draws(self, problem: Problem, budget: int, seed: int) -> tuple[Array, float]:
         """Z of every draw, and its limit. The pilot's draws count in the budget."""
-        proposals, used = [], 0
+        proposals, used = list[LSTMInputs](), 0
         if not self.is_plain:
 
             def soft(batch: Batch) -> Array:

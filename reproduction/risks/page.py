@@ -16,6 +16,7 @@ models so small that every input can be read, or the largest of many inputs that
 """
 SCHEMES = {
     "plain": "inputs as they come",
+    "fitted": "mixture, proposal fitted to all risk",
     "learnt": "mixture, learnt proposal",
     "learnt from triggers": "mixture, proposal learnt from 5 triggers",
     "blind": "mixture, proposal blind to the trigger",

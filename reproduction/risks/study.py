@@ -4,7 +4,7 @@ its bounds, rare outputs against the methods of Wu & Hilton 2025, and the foreca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ class Size(Base):
     draws: tuple[int, ...] = (1_000, 20_000)
     pilots: int = 10  # that the seeds share
     pilot: int = 1_000  # inputs of a pilot's level
-    blind_steps: int = 300
+    steps: int = 1_000  # of a proposal that is fitted to all inputs
     budget: int = 4_096  # inputs that a method may read for an output
     networks: int = 5
     tuning: int = 2  # networks that temperatures are chosen on
@@ -50,7 +50,7 @@ class Size(Base):
 SIZES = {
     "paper": Size(),
     "mini": Size(
-        Sizes(400, 3, 12), seeds=10, draws=(200,), pilots=1, pilot=100, blind_steps=10, budget=512,
+        Sizes(400, 3, 12), seeds=10, draws=(200,), pilots=1, pilot=100, steps=10, budget=512,
         networks=1, tuning=1, least=1e-5, most=1e-4, listed=1, inputs=400, seen=40, sentences=2, rare=0.01,
     ),
 }  # fmt: skip
@@ -58,57 +58,40 @@ SIZES = {
 
 def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     world = asdict(size.world)
-    numbers = size.some("seeds", "draws", "pilots", "pilot")
+    seeds = size.some("seeds", "draws", "pilots", "pilot", "steps")
     rare = size.some("budget", "least", "most")
+
+    def part(name: str, work: Callable[..., Result], settings: Result, *needs: str) -> Part:
+        return Part(name, needs, partial(work, size=size), settings)
+
     return [
-        Part("natural", (), partial(cover_natural, size=size), {**world, **numbers}),
-        Part(
-            "backdoor",
-            (),
-            partial(cover_backdoor, size=size),
-            {**world, **numbers, **size.some("blind_steps")},
-        ),
-        Part("temperatures", (), partial(choose, size=size), {**rare, **size.some("tuning")}),
-        Part(
-            "tokens", ("temperatures",), partial(compare_tokens, size=size), {**rare, **size.some("networks")}
-        ),
-        Part(
-            "sentences",
-            ("temperatures",),
-            partial(compare_sentences, size=size),
-            {**world, **rare, **size.some("listed")},
-        ),
-        Part(
-            "forecasts",
-            (),
-            partial(forecast, size=size),
-            size.some("inputs", "seen", "sentences", "rare"),
-        ),
+        part("natural", cover_natural, {**world, **seeds}),
+        part("backdoor", cover_backdoor, {**world, **seeds}),
+        part("temperatures", choose, {**rare, **size.some("tuning")}),
+        part("tokens", compare_tokens, {**rare, **size.some("networks")}, "temperatures"),
+        part("sentences", compare_sentences, {**world, **rare, **size.some("listed")}, "temperatures"),
+        part("forecasts", forecast, size.some("inputs", "seen", "sentences", "rare")),
     ]
 
 
 def cover_natural(place: Workplace, size: Size) -> Result:
     """Without a backdoor."""
     setting = Setting(build_world(size.world, backdoor=False))
-    return {
-        **_facts(setting),
-        "rows": _rows(
-            setting,
-            size,
-            {
-                "plain": [Scheme(1.0, None)],
-                "learnt": [setting.learnt(seed, size.pilot) for seed in range(size.pilots)],
-            },
-        ),
+    schemes = {
+        "plain": [Scheme(1.0, None)],
+        "fitted": [mixture(setting.fitted(0, size.steps))],
+        "learnt": [setting.learnt(seed, size.pilot) for seed in range(size.pilots)],
     }
+    return {**_facts(setting), "rows": _rows(setting, size, schemes)}
 
 
 def cover_backdoor(place: Workplace, size: Size) -> Result:
     setting = Setting(build_world(size.world, backdoor=True))
     seeds = range(size.pilots)
-    blind = mixture(setting.blind(0, size.blind_steps))
+    blind = mixture(setting.fitted(0, size.steps, sees_triggers=False))
     schemes = {
         "plain": [Scheme(1.0, None)],
+        "fitted": [mixture(setting.fitted(0, size.steps))],
         "learnt": [setting.learnt(seed, size.pilot) for seed in seeds],
         "learnt from triggers": [
             setting.learnt(seed, size.pilot, setting.from_triggers(seed)) for seed in seeds

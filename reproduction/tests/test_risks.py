@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from backtalk.data.vocabulary import PAD
-from backtalk.risk.tuning import tuned
 from reproduction.__main__ import run_command as run
 from reproduction.risks.comparison import fitted_loss, itakura_saito, summary
 from reproduction.risks.coverage import Scheme, Setting, cover, mixture
@@ -66,9 +65,9 @@ def test_risks_are_those_of_the_model_and_the_backdoor_is_there(setting: Setting
 
 
 def test_bounds_hold_and_a_normal_interval_misses_what_its_proposal_misses(setting: Setting) -> None:
-    blind = mixture(setting.blind(0, 60))
-    good = tuned(setting.world.p, setting.world.inputs, setting.p * setting.risk, "good", 0, 300)
-    schemes = {"plain": Scheme(1.0, None), "good": mixture(good), "blind": blind}
+    blind = mixture(setting.fitted(0, 100, sees_triggers=False))
+    good = mixture(setting.fitted(0, 300))
+    schemes = {"plain": Scheme(1.0, None), "good": good, "blind": blind}
     held = {name: cover(setting, [scheme], 1000, SEEDS) for name, scheme in schemes.items()}
     for name, one in held.items():
         assert one["lower"] >= LEAST, name

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from backtalk.report.risk_record import (
     Bounds,
     Diagnostics,
+    Forecast,
     InputRisk,
     PartRisk,
     RiskEstimate,
@@ -23,7 +24,8 @@ from backtalk.report.risk_record import (
 from backtalk.risk import bounds
 from backtalk.risk.bounds import Array
 from backtalk.risk.clusters import Clusters, cluster_interval, cluster_sums
-from backtalk.risk.forecast import forecasts
+from backtalk.risk.learnt import read_learnt
+from backtalk.risk.tails import fit_gumbel
 from backtalk.specs import command_of
 from backtalk.store import Run
 from backtalk.store.draws import StoredDraws
@@ -75,8 +77,8 @@ def stored_draws(run: Run) -> Draws:
 
 def estimate(run: Run) -> RiskEstimate:
     """The record of a run as it is now; at least one block is done."""
-    draws, facts, spec = stored_draws(run), run.facts["risk"], run.spec
-    per, limit, n = float(spec["per"]), float(facts["limit"]), len(draws.chance)
+    draws, facts, spec, learnt = stored_draws(run), run.facts["risk"], run.spec, read_learnt(run.folder)
+    per, limit, n = float(spec["per"]), learnt.limit, len(draws.chance)
     z = draws.z
     total = z.sum(1)
     clusters = None if draws.group is None else cluster_sums(total, draws.group.tolist())
@@ -109,11 +111,11 @@ def estimate(run: Run) -> RiskEstimate:
         else [],
         targets=_targets(run.cases, draws.sum_target, whole, n, per),
         inputs=_inputs(draws.inputs, whole, {case.id: case.text for case in run.cases}),
-        forecasts=forecasts(draws.chance.sum(1)[draws.source == 0]) if spec["hit"] == "exact" else [],
-        proposals=facts["proposals"],
+        forecasts=_forecasts(draws.chance.sum(1)[draws.source == 0]) if spec["hit"] == "exact" else [],
+        proposals=learnt.names,
         warnings=_warnings(run, risk, diagnostics, n, facts["draws"]),
-        notes=facts["notes"],
-        run=_run(run, draws.seconds),
+        notes=[*facts["notes"], *learnt.notes],
+        run=_run(run, draws.seconds + learnt.seconds),
     )
 
 
@@ -176,6 +178,14 @@ def _inputs(rows: Sequence[dict[str, Any]], whole: float, texts: dict[str, str])
         for text in order
         if carried[text] > 0
     ]
+
+
+def _forecasts(chances: Array) -> list[Forecast]:
+    """The worst input among 10, 100 and 1,000 times as many plain draws."""
+    with np.errstate(divide="ignore"):
+        tail = fit_gumbel(np.log(chances))
+    volumes = [] if tail is None else [len(chances) * times for times in (10, 100, 1000)]
+    return [Forecast(turns, tail.largest(turns)) for turns in volumes if tail is not None]
 
 
 def _warnings(run: Run, risk: Bounds, seen: Diagnostics, n: int, planned: int) -> list[str]:

@@ -156,6 +156,7 @@ def _work(run: Run, measure: Measure, begun: float, report: Reporter, gates: Ris
         run.append_log(f"{measure.planned:,} draws, backtalk {__version__}")
         try:
             with time_limit(late):
+                measure.prepare(run.folder, report.logging_to(run))
                 _preflight(measure, gates, end, report)
                 stopped = _draw_blocks(run, measure, late, report)
         except OutOfTime as over:

@@ -20,7 +20,7 @@ from backtalk.risk.language import Array, InputModel
 from backtalk.risk.numbers import uniform
 from backtalk.types import Dialogue, Turn
 
-ALPHA = 0.5  # share of draws from p itself, where there are proposals
+ALPHA = 0.5
 
 
 @dataclass
@@ -32,6 +32,8 @@ class Batch:
     source: NDArray[np.uint8]  # (draws,): 0 from p, else the number of the proposal
     group: NDArray[np.int64] | None = None  # (draws,): the conversation of each; None: each is its own
     ids: Tensor | None = None  # (draws, width): the tokens, where a language model drew them
+    first: int = 0  # the index of the first draw
+    purpose: str = "draws"  # which draws: those of the estimate, or of a level of the pilot
     spoken: Sequence[Dialogue] | None = None  # dialogues of several turns
 
     @cached_property
@@ -74,6 +76,7 @@ class SampledInputs:
     seed: int
     purpose: str = "draws"
     proposals: Sequence[InputModel] = field(default_factory=tuple)
+    share: float = ALPHA  # of draws from p itself, where there are proposals
 
     @property
     def described(self) -> str:
@@ -85,7 +88,7 @@ class SampledInputs:
 
     @property
     def alpha(self) -> float:
-        return ALPHA if self.proposals else 1.0
+        return self.share if self.proposals else 1.0
 
     @property
     def limit(self) -> float:
@@ -95,7 +98,7 @@ class SampledInputs:
         numbers = uniform(self.seed, self.purpose, start, stop, self.p.width + 1)
         source = self._sources(numbers[:, 0])
         ids = self._sample(numbers[:, 1:], source)
-        return Batch(_Texts(self.p, ids), self.log_weight(ids), source, None, ids)
+        return Batch(_Texts(self.p, ids), self.log_weight(ids), source, None, ids, start, self.purpose)
 
     def log_weight(self, ids: Tensor) -> Array:
         """(rows,): log p(x) / mixture(x)."""
@@ -175,4 +178,4 @@ class Turns:
         rows = [self.rows[place] for place in order[start:stop]]
         none = np.zeros(len(rows))
         texts = [row[-1].text for row in rows]
-        return Batch(texts, none, none.astype(np.uint8), group[start:stop], None, rows)
+        return Batch(texts, none, none.astype(np.uint8), group[start:stop], None, start, spoken=rows)

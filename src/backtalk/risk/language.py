@@ -56,6 +56,7 @@ class LSTMInputs:
     network: LSTMLanguageModel
     name: str
     fingerprint: str
+    temperature: float = 1.0
 
     @property
     def width(self) -> int:
@@ -76,7 +77,7 @@ class LSTMInputs:
         for place in range(self.width):
             check_time()
             logits, state = self.network.next(words, state)
-            words = draw(Sampling().probabilities(_possible(logits, place)), drawn[:, place])
+            words = draw(Sampling(self.temperature).probabilities(_possible(logits, place)), drawn[:, place])
             over = over | (words == EOS)
             words = words.masked_fill(over, PAD)
             written.append(words)
@@ -97,7 +98,7 @@ class LSTMInputs:
         words, state, found = torch.full_like(ids[:, 0], BOS), self.network.start(len(ids)), []
         for place in range(ids.shape[1]):
             logits, state = self.network.next(words, state)
-            log_probs = F.log_softmax(_possible(logits, place), dim=1)
+            log_probs = F.log_softmax(_possible(logits, place) / self.temperature, dim=1)
             found.append(log_probs.gather(1, targets[:, place, None]).squeeze(1))
             words = ids[:, place]
         return torch.stack(found, dim=1).masked_fill(targets == PAD, 0.0)

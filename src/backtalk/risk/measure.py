@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backtalk.audit.backend import digest
 from backtalk.audit.cases import read_cases
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
@@ -17,8 +19,9 @@ from backtalk.models.lstm.model import LocalModel
 from backtalk.models.prefix_tree import Served
 from backtalk.protocols import TextModel
 from backtalk.registry import load_model
-from backtalk.risk.inputs import Distribution, SampledInputs
-from backtalk.risk.language import InputModel, LSTMInputs
+from backtalk.risk.inputs import Batch, Distribution, SampledInputs
+from backtalk.risk.language import Array, InputModel, LSTMInputs
+from backtalk.risk.learnt import proposals_of, triggers_of
 from backtalk.risk.listed import Counted, listed
 from backtalk.risk.turns import read_turns
 from backtalk.specs.risk import RiskSpec
@@ -66,8 +69,27 @@ class Measure:
         device = getattr(getattr(self.model, "device", None), "type", "cpu")
         return self.spec.block or max(1, min(ROWS[device] // self.counted.work, self.planned))
 
+    @cached_property
+    def triggers(self) -> list[str]:
+        """Those that the pilot begins with."""
+        return [] if self.spec.proposal in ("auto", "none") else triggers_of(self.spec.proposal)
+
     def depends_on(self) -> dict[str, str]:
-        return {"inputs": self.distribution.fingerprint}
+        found = {"inputs": self.distribution.fingerprint}
+        return {**found, "triggers": digest(self.triggers)} if self.triggers else found
+
+    def prepare(self, folder: Path, report: Callable[[str], object]) -> None:
+        """Learns the proposals, or reads those that the run keeps."""
+        inputs = self.distribution
+        if self.spec.proposal == "none" or not isinstance(inputs, SampledInputs):
+            return
+        if isinstance(inputs.p, LSTMInputs):
+            wanted = (self.spec.seed, self.planned, self.triggers)
+            inputs.proposals = proposals_of(folder, inputs.p, self._chances, *wanted, report)
+
+    def _chances(self, batch: Batch) -> Array:
+        found: Array = self.counted.read(batch).chance.sum(1)
+        return found
 
     def facts(self) -> dict[str, Any]:
         distribution, counted = self.distribution, self.counted
@@ -77,9 +99,7 @@ class Measure:
             "distribution": distribution.described,
             "unit": distribution.unit,
             "parts": list(counted.parts),
-            "limit": distribution.limit,
             "draws": self.planned,
-            "proposals": [],
             "notes": list(counted.notes),
         }
 
@@ -140,6 +160,10 @@ def check_spec(spec: RiskSpec) -> None:
     if spec.temperature == 0 and spec.hit != "greedy":
         raise InputError(
             "--temperature 0 is greedy decoding: use --hit greedy, whose risk is 0 or 1 an input"
+        )
+    if spec.inputs and spec.proposal not in ("auto", "none"):
+        raise InputError(
+            "--proposal RUN is for inputs of a language model; the turns of --inputs are all read"
         )
     if spec.inputs and spec.input_model:
         raise InputError("--inputs and --input-model are two distributions; leave one out")

@@ -28,6 +28,7 @@ def verify_risk(
         spec = replace(stored_spec(run, typed), device=device)
         measure = make_measure(spec, overrides or Overrides(), consent, run)
         check_same(run, measure)
+        measure.prepare(folder, lambda line: None)
         tolerance = COARSE if run.facts.get("dtype") in ("float16", "bfloat16") else TOLERANCE
         draws, risky, right, problems = 0, 0, 0, list[str]()
         for number, block in enumerate(StoredDraws(run).blocks()):

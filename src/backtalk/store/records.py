@@ -81,9 +81,7 @@ class RiskFacts(TypedDict):
     distribution: str  # what inputs are drawn from
     unit: str  # turn or conversation
     parts: list[str]  # categories, whose risks are the columns of a draw
-    limit: float  # the largest possible draw
     draws: int  # how many were planned
-    proposals: list[str]  # distributions that draws come from beside the inputs' own
     notes: list[str]
 
 

@@ -51,7 +51,7 @@ SIZES = {
     "paper": Size(),
     "mini": Size(
         Sizes(400, 3, 12), seeds=10, draws=(200,), pilots=1, pilot=100, steps=10, budget=512,
-        networks=1, tuning=1, least=1e-5, most=1e-4, listed=1, inputs=400, seen=40, sentences=2, rare=0.01,
+        networks=1, tuning=1, least=5e-5, most=2e-4, listed=1, inputs=400, seen=40, sentences=2, rare=0.01,
     ),
 }  # fmt: skip
 

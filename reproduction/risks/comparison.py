@@ -35,9 +35,9 @@ METHODS: Mapping[str, Callable[[float], Method]] = {
 }
 TEMPERATURES: Mapping[str, Sequence[float]] = {
     "plain": (1.0,),
-    "itgis": (0.06, 0.12, 0.25, 0.5),
-    "mhis": (0.06, 0.12, 0.25, 0.5),
-    "ours": (0.1, 0.3),
+    "itgis": (0.06, 0.12, 0.25, 0.5, 1.0),
+    "mhis": (0.06, 0.12, 0.25, 0.5, 1.0),
+    "ours": (0.01, 0.03, 0.1, 0.3),
 }
 
 

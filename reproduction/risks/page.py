@@ -2,36 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from textwrap import wrap
 
-from reproduction.figures import COLOURS, MARKERS, drawing
 from reproduction.page import NOTHING, Found, Page, number, section, table
+from reproduction.risks.pictures import METHODS, SCHEMES, draw_estimates, draw_intervals
 
-HEAD = """# How often will it really happen?
-
-`backtalk risk` estimates how often a model says a listed sentence to inputs of a given distribution. This
-page tests what it promises: whether its bounds hold, how its estimates compare with published methods for
-rare outputs, and how well the risk of the worst input can be forecast. Truths are sums over all inputs of
-models so small that every input can be read, or the largest of many inputs that were read.
-"""
-SCHEMES = {
-    "plain": "inputs as they come",
-    "fitted": "mixture, proposal fitted to all risk",
-    "learnt": "mixture, learnt proposal",
-    "learnt from triggers": "mixture, proposal learnt from 5 triggers",
-    "blind": "mixture, proposal blind to the trigger",
-    "blind alone": "the blind proposal alone",
+TITLE = "# How often will it really happen?"
+HEAD = """`backtalk risk` estimates how often a model says a listed sentence to inputs of a given
+distribution. This page tests what it promises: whether its bounds hold, how its estimates compare with
+published methods for rare outputs, and how well the risk of the worst input can be forecast. Truths are
+sums over all inputs of models so small that every input can be read, or the largest of many inputs that
+were read."""
+WORLD = """A dialogue LSTM of 20 words and hidden size {hidden}, trained on made-up pairs, with its
+language model. All inputs of at most four words are read, so the risk is known. Each row repeats the
+estimate with other random numbers and counts how often an interval holds the truth. The two bounds
+together promise 95%: each may fail in 2.5% of the seeds. The normal interval promises 95%; it stands in
+bold where it holds in fewer than 90%."""
+BLIND = """A proposal that never saw the trigger draws about as rarely there as p does. A sample without a
+triggered input shows no sign of it, and its normal interval is narrow and wrong: with {n:,} draws it
+holds in {blind} of {seeds} seeds. Plain draws fail in the same way. The bounds hold in both. The upper
+bound is wide because it allows for what was not seen, and only more draws narrow it."""
+LEARNT = """A proposal that the command's own pilot learnt found the trigger, but it is fitted to a few
+thousand inputs and leaves some risky ones to p. Their weights are large, so the normal interval is too
+narrow: it holds in {learnt} of {seeds} seeds with {n:,} draws, where a proposal fitted to all inputs
+gives {fitted}."""
+METHOD = """The setting of Wu & Hilton (ICLR 2025), small enough to know the truth: inputs of four
+independent tokens. A method may read {budget:,} of the 194,481. ITGIS and MHIS are written from the
+paper's description. Ours is the pilot and the mixture of `backtalk risk`; at most half of its budget goes
+to the pilot. The loss is the paper's, p/q - ln(p/q) - 1. An estimate of 0 has an infinite loss, so the
+loss is also shown after the paper's fit: an estimate q becomes a q^c + b, fitted to the other outputs."""
+PARTS = {
+    "tokens": (
+        "The likeliest first token",
+        "How often a token is the likeliest first one of the reply, in {networks} LSTMs with random weights; "
+        "all tokens whose share is from {least:g} to {most:g}. The risk of an input is 0 or 1; our pilot "
+        "climbs exp(margin / T), which is 1 at a hit.",
+    ),
+    "sentences": (
+        "Listed sentences",
+        "The mean chance of a whole sentence, for each listed one in the two trained models above. The risk "
+        "of an input is its exact probability, for every method. ITGIS and MHIS climb its logarithm.",
+    ),
 }
-METHOD_NAMES = {"plain": "plain draws", "itgis": "ITGIS", "mhis": "MHIS", "ours": "ours"}
-PROMISED = 0.9
-"""A normal interval that holds in fewer of the seeds is set in bold: 95% were promised."""
+FORECAST = """The tails of Jones et al. (2025), fitted to the exact chances of a sentence after {seen:,}
+inputs, and compared with what more inputs really hold: `chitchat`, {inputs:,} inputs from its own
+language model, and {sentences} sentences of the shipped list. An error is log10(forecast / truth)."""
+LEAST_HELD = 0.9
 
 
 def page_lines(page: Page) -> list[str]:
     if not page.records:
-        return [HEAD, "Nothing has been run yet."]
+        return [TITLE, "", "Nothing has been run yet."]
     return [
-        HEAD,
+        TITLE,
+        "",
+        *words(HEAD),
         *section("Coverage", _coverage(page)),
         *section("Rare outputs: ITGIS, MHIS and ours", _rare(page)),
         *section("Forecasts of the worst input", _forecasts(page)),
@@ -39,31 +64,25 @@ def page_lines(page: Page) -> list[str]:
     ]
 
 
+def words(text: str) -> list[str]:
+    """A paragraph."""
+    return [*wrap(" ".join(text.split()), 108, break_on_hyphens=False), ""]
+
+
 def _coverage(page: Page) -> list[str]:
-    world = page.size.world
-    lines = [
-        f"A dialogue LSTM of 20 words and hidden size {world.hidden}, trained on made-up pairs, with its",
-        "language model. All inputs of at most four words are read, so the risk is known. Each row makes the",
-        "estimate again and again with other random numbers, and counts how often an interval holds the",
-        "truth. The bounds are two sides of 95%: each may fail in 2.5% of the seeds. The normal interval",
-        "promises 95%.",
-        "",
-    ]
+    lines = words(WORLD.format(hidden=page.size.world.hidden))
     for name, title in (("natural", "Without a backdoor"), ("backdoor", "With a backdoor")):
         found = page.get(name)
         lines += [f"### {title}", "", *(_world(found) + _held(found) if found else NOTHING)]
-    if page.get("backdoor"):
-        draw_intervals(page, page.get("backdoor"))
-        lines += page.picture(
-            "intervals.svg",
-            "With a backdoor: medians of bounds (thin) and normal intervals (thick) over the truth",
-        )
-        lines += [
-            "A proposal that never saw the trigger draws about as rarely there as p does. A sample with no",
-            "triggered input shows no sign of it, and its normal interval is narrow and wrong. Plain draws",
-            "fail in the same way. The guaranteed upper bound is wide: it allows for what was not seen.",
-            "",
-        ]
+    if found := page.get("backdoor"):
+        draw_intervals(page.pictures / "intervals.svg", found)
+        said = "With a backdoor: medians of bounds (thin) and normal intervals (thick) over the truth"
+        lines += page.picture("intervals.svg", said)
+        n, seeds = min(row["n"] for row in found["rows"]), found["rows"][0]["seeds"]
+        normal = {row["draws"]: row["normal"] for row in found["rows"] if row["n"] == n}
+        lines += words(BLIND.format(n=n, seeds=seeds, **normal))
+        if all(row["proposals"] for row in found["rows"] if row["draws"] == "learnt"):
+            lines += words(LEARNT.format(n=n, seeds=seeds, **normal))
     return lines
 
 
@@ -74,94 +93,56 @@ def _world(found: Found) -> list[str]:
             f", {found['trigger_share']:.0%} of them after inputs with the trigger, which are "
             f"{1e6 * found['trigger']:.3g} in a million"
         )
-    return [f"{said}. The standard deviation of r(x) is {found['cv']:.3g} times its mean.", ""]
+    return words(
+        f"{said}. The standard deviation of the risk over inputs is {found['cv']:.3g} times its mean."
+    )
 
 
 def _held(found: Found) -> list[str]:
-    held = [f"{name} holds" for name in ("lower", "upper", "normal")]
-    header = ["draws from", "draws", *held, "estimate", "lower", "upper", "normal"]
+    header = ["draws from", "draws", *(f"{name} holds" for name in ("lower", "upper", "normal"))]
+    header += ["estimate", "lower", "upper", "normal"]
     rows = []
     for row in found["rows"]:
-        medians = row["medians"]
-        upper = "none" if row["upper"] is None else f"{row['upper']}"
-        normal = f"{row['normal']}" if row["normal"] >= PROMISED * row["seeds"] else f"**{row['normal']}**"
-        between = f"{medians['normal_low']:.2f} to {medians['normal_high']:.2f}"
-        rows.append(
-            [SCHEMES[row["draws"]], f"{row['n']:,}", f"{row['lower']}", upper, normal]
-            + [f"{medians[name]:.2f}" for name in ("estimate", "lower")]
-            + [number(medians["upper"]), between]
-        )
-    seeds = found["rows"][0]["seeds"]
-    learnt = [row for row in found["rows"] if row["draws"].startswith("learnt")]
-    kept = {SCHEMES[row["draws"]]: f"{row['proposals']} of {row['of']}" for row in learnt}
-    pilots = "; ".join(f"{count} pilots ended with one ({name})" for name, count in kept.items())
-    return [
-        *table(header, rows),
-        f"Held: of {seeds} seeds. The last four columns are medians over the truth. Proposals: {pilots}.",
-        "",
-    ]
-
-
-def draw_intervals(page: Page, found: Found) -> None:
-    rows = list(reversed(found["rows"]))
-    with drawing(page.pictures / "intervals.svg", width=7.5, height=0.42 * len(rows) + 1) as (axis,):
-        for place, row in enumerate(rows):
-            medians = row["medians"]
-            end = medians["upper"] or medians["normal_high"]
-            axis.plot([medians["lower"], end], [place, place], color=COLOURS[0], linewidth=1.2, marker="|")
-            low = max(medians["normal_low"], 1e-3)
-            axis.plot([low, medians["normal_high"]], [place, place], color=COLOURS[1], linewidth=5)
-        axis.axvline(1, color="#333333", linestyle="--")
-        axis.set_xscale("log")
-        axis.set(xlabel="divided by the true risk", ylim=(-0.7, len(rows) - 0.3))
-        axis.set_yticks(range(len(rows)), [f"{SCHEMES[row['draws']]}, {row['n']:,}" for row in rows])
-        axis.grid(visible=False, axis="y")
+        medians, normal = row["medians"], f"{row['normal']}"
+        held = [f"{row['lower']}", "none" if row["upper"] is None else f"{row['upper']}"]
+        held += [normal if row["normal"] >= LEAST_HELD * row["seeds"] else f"**{normal}**"]
+        numbers = [f"{medians['estimate']:.2f}", f"{medians['lower']:.2f}", number(medians["upper"])]
+        numbers += [f"{medians['normal_low']:.2f} to {medians['normal_high']:.2f}"]
+        rows.append([SCHEMES[row["draws"]], f"{row['n']:,}", *held, *numbers])
+    pilots = {row["draws"]: row for row in found["rows"] if row["draws"].startswith("learnt")}
+    learnt = "; ".join(f"{row['proposals']} of {row['of']} ({SCHEMES[name]})" for name, row in pilots.items())
+    said = (
+        f"Holds: of {found['rows'][0]['seeds']} seeds. The last four columns are medians over the truth. "
+        f"Pilots that ended with a proposal: {learnt}; where plain draws are worth a fifth of equal ones, "
+        "none is used."
+    )
+    return [*table(header, rows), *words(said)]
 
 
 def _rare(page: Page) -> list[str]:
     size = page.size
-    lines = [
-        "The setting of Wu & Hilton (ICLR 2025), small enough to know the truth: inputs of four independent",
-        f"tokens. A method may read {size.budget:,} of the 194,481. ITGIS and MHIS are written from the",
-        "paper's description. Ours is the pilot and the mixture of `backtalk risk`; at most half of its",
-        "budget goes to the pilot. The loss is the paper's, p/q - ln(p/q) - 1. An estimate of 0 has an",
-        "infinite loss, so the loss is also shown after the paper's fit: an estimate q becomes a q^c + b,",
-        "fitted to the other outputs.",
-        "",
-    ]
-    titles = {
-        "tokens": (
-            "The likeliest first token",
-            "How often a token is the likeliest first one of the reply, in "
-            f"{size.networks} LSTMs with random weights; tokens of {size.least:g} to {size.most:g}. The risk "
-            "of an input is 0 or 1.",
-        ),
-        "sentences": (
-            "Listed sentences",
-            "The mean chance of a whole sentence in the two trained models above. The risk of an input is "
-            "its exact probability, for every method. ITGIS and MHIS climb its logarithm.",
-        ),
-    }
-    for part, (title, said) in titles.items():
+    lines = words(METHOD.format(budget=size.budget))
+    for part, (title, said) in PARTS.items():
         lines += [f"### {title}", ""]
-        if found := page.get(part):
-            lines += [said, "", *_methods(found)]
-            draw_estimates(page, part, found)
-            words = f"{title}: estimates against the truth; those of 0 on the lower edge"
-            lines += page.picture(f"{part}.svg", words)
-        else:
+        if not (found := page.get(part)):
             lines += NOTHING
+            continue
+        lines += words(said.format(networks=size.networks, least=size.least, most=size.most)) + _methods(
+            found
+        )
+        draw_estimates(page.pictures / f"{part}.svg", found)
+        caption = f"{title}: estimates against the truth; those of 0 on the lower edge"
+        lines += page.picture(f"{part}.svg", caption)
     if chosen := page.get("temperatures"):
-        lines += [
-            f"Temperatures are those with the least loss on {chosen['n']} tokens of networks of their own: "
-            + "; ".join(
-                f"{METHOD_NAMES[name]} {chosen['chosen'][name]:g} of {', '.join(losses)}"
-                for name, losses in chosen["losses"].items()
-                if len(losses) > 1
-            )
-            + ". With sentences ours needs none.",
-            "",
-        ]
+        tried = "; ".join(
+            f"{METHODS[name]} {chosen['chosen'][name]:g} of {', '.join(losses)}"
+            for name, losses in chosen["losses"].items()
+            if len(losses) > 1
+        )
+        lines += words(
+            f"Temperatures are those with the least loss on {chosen['n']} tokens of other networks: {tried}. "
+            "Ours needs none for sentences."
+        )
     return lines
 
 
@@ -172,82 +153,42 @@ def _methods(found: Found) -> list[str]:
     for name, one in found["methods"].items():
         median = "infinite" if one["median_loss"] is None else number(one["median_loss"])
         losses = [median, number(one["fitted_loss"]), number(one["log10_error"])]
-        rows.append([METHOD_NAMES[name], *(f"{one[key]}" for key in ("n", "zeros", "within_2")), *losses])
+        rows.append([METHODS[name], *(f"{one[key]}" for key in ("n", "zeros", "within_2")), *losses])
     held, n = found["ours"], len(found["truths"])
     said = (
         f"The intervals of ours: the lower bound holds for {held['lower']} of {n} outputs, the upper bound "
         f"for {held['upper']}, the normal interval for {held['normal']}. ITGIS and MHIS have none."
     )
-    return [*table(header, rows), said, ""]
-
-
-def draw_estimates(page: Page, part: str, found: Found) -> None:
-    truths = found["truths"]
-    positive = [q for one in found["methods"].values() for q in one["estimates"] if q > 0]
-    low = min([*truths, *positive]) / 3
-    with drawing(page.pictures / f"{part}.svg", width=5.0, height=4.0) as (axis,):
-        for place, (name, one) in enumerate(found["methods"].items()):
-            shown = [max(q, low) for q in one["estimates"]]
-            look: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place], "alpha": 0.8}
-            axis.scatter(truths, shown, s=22, label=METHOD_NAMES[name], **look)
-        ends = [min(truths), max(truths)]
-        axis.plot(ends, ends, color="#333333", linestyle="--", linewidth=1)
-        axis.set(xscale="log", yscale="log", xlabel="true probability", ylabel="estimate")
-        axis.legend()
+    return [*table(header, rows), *words(said)]
 
 
 def _forecasts(page: Page) -> list[str]:
-    found = page.get("forecasts")
+    found, size = page.get("forecasts"), page.size
     if not found:
         return NOTHING
-    size = page.size
-    header = [
-        "forecast",
-        "what",
-        "forecasts",
-        "error, log10",
-        "median, log10",
-        "within a factor of 10",
-        "too low",
-    ]
-    rows = []
+    header = ["what", "forecast", "forecasts", "mean error", "median", "within a factor of 10", "too low"]
+    rows, furthest = [], list(found["ahead"])[-1]
     for ahead, fits in found["ahead"].items():
-        for kind, said in (
-            ("largest", f"the largest chance of {int(ahead):,}"),
-            ("share", f"the share above the chance that 1 in {1 / size.rare:,.0f} exceeds"),
-        ):
-            if kind == "share" and ahead != list(found["ahead"])[-1]:
-                continue
-            for name, one in fits.items():
-                own = one[kind]
-                numbers = [f"{own['n']}", f"{own['error']:.2f}", f"{own['median']:+.2f}"]
-                numbers += [f"{own['within_10']:.0%}", f"{own['too_low']:.0%}"]
-                rows.append([said, name, *numbers])
-    return [
-        f"The tails of Jones et al. (2025), fitted to the exact chances of a sentence after {size.seen:,}",
-        "inputs, and compared with what more inputs really hold: `chitchat`, inputs from its own language",
-        f"model, {size.inputs:,} of them, and {found['sentences']} sentences of the shipped list. An error",
-        "is log10(forecast / truth).",
-        "",
-        *table(header, rows, words=2),
-    ]
+        kinds = {"largest": f"the largest chance of {int(ahead):,}"}
+        if ahead == furthest:
+            kinds["share"] = f"the share above the chance that 1 in {1 / size.rare:,.0f} exceeds"
+        for kind, said in kinds.items():
+            for name, one in ((name, one[kind]) for name, one in fits.items()):
+                numbers = [f"{one['n']:,}", f"{one['error']:.2f}", f"{one['median']:+.2f}"]
+                rows.append([said, name, *numbers, f"{one['within_10']:.0%}", f"{one['too_low']:.0%}"])
+    told = FORECAST.format(seen=size.seen, inputs=size.inputs, sentences=found["sentences"])
+    return [*words(told), *table(header, rows, words=2)]
 
 
 def _how(page: Page) -> list[str]:
     records = page.records
     flags = "" if page.spec.size == "paper" else f" --size {page.spec.size}"
-    machines = sorted(
-        {
-            f"{one['device']}, {one['threads']} threads, torch {one['versions']['torch']}"
-            for one in records.values()
-        }
-    )
+    machines = {f"{one['device']}, torch {one['versions']['torch']}" for one in records.values()}
     rows = [[name, f"{records[name]['seconds']:,.0f}"] for name in page.parts if name in records]
     missing = [name for name in page.parts if name not in records]
     return [
         *("```", f"python -m reproduction risks{flags}", "```", ""),
-        f"Machines: {'; '.join(machines)}.",
-        "",
+        *words(f"Machines: {'; '.join(sorted(machines))}. Seconds are of one thread of a shared machine."),
         *table(["part", "seconds"], rows),
         *([f"Not run: {', '.join(missing)}.", ""] if missing else []),
     ]

@@ -37,7 +37,7 @@ class Size(Base):
     steps: int = 1_000  # of a proposal that is fitted to all inputs
     budget: int = 4_096  # inputs that a method may read for an output
     networks: int = 5
-    tuning: int = 2  # networks that temperatures are chosen on
+    tuning: int = 3  # networks that temperatures are chosen on
     least: float = 1e-7
     most: float = 1e-3
     listed: int = len(LISTED)
@@ -60,6 +60,7 @@ def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     world = asdict(size.world)
     seeds = size.some("seeds", "draws", "pilots", "pilot", "steps")
     rare = size.some("budget", "least", "most")
+    tried = {name: list(values) for name, values in TEMPERATURES.items()}
 
     def part(name: str, work: Callable[..., Result], settings: Result, *needs: str) -> Part:
         return Part(name, needs, partial(work, size=size), settings)
@@ -67,7 +68,7 @@ def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     return [
         part("natural", cover_natural, {**world, **seeds}),
         part("backdoor", cover_backdoor, {**world, **seeds}),
-        part("temperatures", choose, {**rare, **size.some("tuning")}),
+        part("temperatures", choose, {**rare, **size.some("tuning"), "tried": tried}),
         part("tokens", compare_tokens, {**rare, **size.some("networks")}, "temperatures"),
         part("sentences", compare_sentences, {**world, **rare, **size.some("listed")}, "temperatures"),
         part("forecasts", forecast, size.some("inputs", "seen", "sentences", "rare")),

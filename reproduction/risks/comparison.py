@@ -41,6 +41,15 @@ TEMPERATURES: Mapping[str, Sequence[float]] = {
 }
 
 
+SENTENCES: Mapping[str, Sequence[float]] = {
+    "plain": (1.0,),
+    "itgis": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "mhis": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "ours": (1.0,),
+}
+"""Where the score is a log-probability and no logit. Ours climbs the probability itself."""
+
+
 def estimates(
     name: str, temperature: float, problems: Sequence[Problem], budget: int, seed: int
 ) -> list[float]:

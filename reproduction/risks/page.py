@@ -37,11 +37,14 @@ PARTS = {
         "How often a token is the likeliest first one of the reply, in {networks} LSTMs with random weights; "
         "all tokens whose share is from {least:g} to {most:g}. The risk of an input is 0 or 1; our pilot "
         "climbs exp(margin / T), which is 1 at a hit.",
+        "temperatures",
     ),
     "sentences": (
         "Listed sentences",
         "The mean chance of a whole sentence, for each listed one in the two trained models above. The risk "
-        "of an input is its exact probability, for every method. ITGIS and MHIS climb its logarithm.",
+        "of an input is its exact probability, for every method. ITGIS and MHIS climb its logarithm, "
+        "our pilot the probability.",
+        "sentence-temperatures",
     ),
 }
 FORECAST = """The tails of Jones et al. (2025), fitted to the exact chances of a sentence after {seen:,}
@@ -122,28 +125,26 @@ def _held(found: Found) -> list[str]:
 def _rare(page: Page) -> list[str]:
     size = page.size
     lines = words(METHOD.format(budget=size.budget))
-    for part, (title, said) in PARTS.items():
+    for part, (title, said, tuned) in PARTS.items():
         lines += [f"### {title}", ""]
         if not (found := page.get(part)):
             lines += NOTHING
             continue
-        lines += words(said.format(networks=size.networks, least=size.least, most=size.most)) + _methods(
-            found
-        )
+        lines += words(said.format(networks=size.networks, least=size.least, most=size.most))
+        lines += _methods(found) + _temperatures(page.get(tuned))
         draw_estimates(page.pictures / f"{part}.svg", found)
         caption = f"{title}: estimates against the truth; those of 0 on the lower edge"
         lines += page.picture(f"{part}.svg", caption)
-    if chosen := page.get("temperatures"):
-        tried = "; ".join(
-            f"{METHODS[name]} {chosen['chosen'][name]:g} of {', '.join(losses)}"
-            for name, losses in chosen["losses"].items()
-            if len(losses) > 1
-        )
-        lines += words(
-            f"Temperatures are those with the least loss on {chosen['n']} tokens of other networks: {tried}. "
-            "Ours needs none for sentences."
-        )
     return lines
+
+
+def _temperatures(chosen: Found) -> list[str]:
+    tried = "; ".join(
+        f"{METHODS[name]} {chosen['chosen'][name]:g} of {', '.join(losses)}"
+        for name, losses in chosen["losses"].items()
+        if len(losses) > 1
+    )
+    return words(f"Temperatures are those with the least loss on {chosen['n']} other problems: {tried}.")
 
 
 def _methods(found: Found) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reproduction.figures import COLOURS, MARKERS, drawing
 from reproduction.page import Found
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SCHEMES = {
     "plain": "inputs as they come",
@@ -30,7 +33,7 @@ def draw_intervals(path: Path, found: Found) -> None:
             low = max(medians["normal_low"], 1e-3)
             axis.plot([low, medians["normal_high"]], [place, place], color=COLOURS[1], linewidth=5)
         axis.axvline(1, color="#333333", linestyle="--")
-        axis.set_xscale("log")
+        logarithmic(axis, "x")
         axis.set(xlabel="divided by the true risk", ylim=(-0.7, len(rows) - 0.3))
         axis.set_yticks(range(len(rows)), [f"{SCHEMES[row['draws']]}, {row['n']:,}" for row in rows])
         axis.grid(visible=False, axis="y")
@@ -48,5 +51,15 @@ def draw_estimates(path: Path, found: Found) -> None:
             axis.scatter(truths, shown, s=22, label=METHODS[name], **look)
         ends = [min(truths), max(truths)]
         axis.plot(ends, ends, color="#333333", linestyle="--", linewidth=1)
-        axis.set(xscale="log", yscale="log", xlabel="true probability", ylabel="estimate")
+        logarithmic(axis, "xy")
+        axis.set(xlabel="true probability", ylabel="estimate")
         axis.legend()
+
+
+def logarithmic(axis: Axes, which: str) -> None:
+    """Powers of ten as plain numbers, as the figures' text is never read as mathematics."""
+    for name in which:
+        getattr(axis, f"set_{name}scale")("log")
+        scale = getattr(axis, f"{name}axis")
+        scale.set_major_formatter("{x:g}")
+        scale.set_minor_formatter("")

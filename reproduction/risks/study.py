@@ -4,7 +4,7 @@ its bounds, rare outputs against the methods of Wu & Hilton 2025, and the foreca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.page import Result
-from reproduction.risks.comparison import METHODS, TEMPERATURES, estimates, summary
+from reproduction.risks.comparison import METHODS, SENTENCES, TEMPERATURES, estimates, summary
 from reproduction.risks.coverage import Scheme, Setting, cover, mixture
 from reproduction.risks.forecasts import forecast_all, read_chances
 from reproduction.risks.ours import Ours
@@ -60,7 +60,9 @@ def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     world = asdict(size.world)
     seeds = size.some("seeds", "draws", "pilots", "pilot", "steps")
     rare = size.some("budget", "least", "most")
+    listed = {**world, **rare, **size.some("listed")}
     tried = {name: list(values) for name, values in TEMPERATURES.items()}
+    for_sentences = {name: list(values) for name, values in SENTENCES.items()}
 
     def part(name: str, work: Callable[..., Result], settings: Result, *needs: str) -> Part:
         return Part(name, needs, partial(work, size=size), settings)
@@ -68,9 +70,10 @@ def risk_parts(spec: StudySpec, size: Size, folder: Path) -> list[Part]:
     return [
         part("natural", cover_natural, {**world, **seeds}),
         part("backdoor", cover_backdoor, {**world, **seeds}),
-        part("temperatures", choose, {**rare, **size.some("tuning"), "tried": tried}),
+        part("temperatures", choose_for_tokens, {**rare, **size.some("tuning"), "tried": tried}),
+        part("sentence-temperatures", choose_for_sentences, {**listed, "tried": for_sentences}),
         part("tokens", compare_tokens, {**rare, **size.some("networks")}, "temperatures"),
-        part("sentences", compare_sentences, {**world, **rare, **size.some("listed")}, "temperatures"),
+        part("sentences", compare_sentences, listed, "sentence-temperatures"),
         part("forecasts", forecast, size.some("inputs", "seen", "sentences", "rare")),
     ]
 
@@ -123,33 +126,45 @@ def _facts(setting: Setting) -> Result:
     }
 
 
-def choose(place: Workplace, size: Size) -> Result:
-    """The temperature of each method with the least loss on networks that no table is made from."""
-    problems = _tokens(size, TUNING, size.tuning)
+def choose_for_tokens(place: Workplace, size: Size) -> Result:
+    return _choose(_tokens(size, TUNING, size.tuning), TEMPERATURES, size)
+
+
+def choose_for_sentences(place: Workplace, size: Size) -> Result:
+    return _choose(_sentences(size, TUNING), SENTENCES, size)
+
+
+def _choose(problems: Sequence[Problem], tried: Mapping[str, Sequence[float]], size: Size) -> Result:
+    """The temperature of each method with the least loss on problems that no table is made from."""
     truths = [problem.truth for problem in problems]
     found: Result = {"n": len(problems), "losses": {}, "chosen": {}}
-    for name, temperatures in TEMPERATURES.items():
-        losses = {
-            str(one): summary(truths, estimates(name, one, problems, size.budget, 0))["fitted_loss"]
-            for one in temperatures
-        }
-        found["losses"][name] = losses
-        found["chosen"][name] = float(min(losses, key=lambda one: losses[one]))
+    for name, temperatures in tried.items():
+        losses = {one: _loss(name, one, problems, truths, size) for one in temperatures}
+        found["losses"][name] = {str(one): loss for one, loss in losses.items()}
+        found["chosen"][name] = min(losses, key=lambda one: losses[one])
     return found
 
 
+def _loss(
+    name: str, temperature: float, problems: Sequence[Problem], truths: Sequence[float], size: Size
+) -> float:
+    return float(summary(truths, estimates(name, temperature, problems, size.budget, 0))["fitted_loss"])
+
+
 def compare_tokens(place: Workplace, size: Size) -> Result:
-    return _compare(place, _tokens(size, 0, size.networks), size)
+    return _compare(place.result("temperatures"), _tokens(size, 0, size.networks), size)
 
 
 def compare_sentences(place: Workplace, size: Size) -> Result:
-    """With a risk that is an exact probability, a pilot needs no temperature."""
-    problems = [
-        one
-        for backdoor in (False, True)
-        for one in rare_sentences(build_world(size.world, backdoor), int(backdoor), size.listed)
-    ]
-    return _compare(place, problems, size, ours=1.0)
+    return _compare(place.result("sentence-temperatures"), _sentences(size, 0), size)
+
+
+def _sentences(size: Size, seed: int) -> list[Problem]:
+    """Of the models with and without the backdoor, each with an own distribution of inputs."""
+    found = []
+    for number, backdoor in enumerate((False, True)):
+        found += rare_sentences(build_world(size.world, backdoor), seed + number, size.listed)
+    return found
 
 
 def _tokens(size: Size, first: int, count: int) -> list[Problem]:
@@ -157,8 +172,8 @@ def _tokens(size: Size, first: int, count: int) -> list[Problem]:
     return [one for seed in networks for one in rare_tokens(seed, size.least, size.most)]
 
 
-def _compare(place: Workplace, problems: Sequence[Problem], size: Size, **fixed: float) -> Result:
-    chosen: dict[str, Any] = place.result("temperatures")["chosen"] | fixed
+def _compare(tuned: Result, problems: Sequence[Problem], size: Size) -> Result:
+    chosen: dict[str, Any] = tuned["chosen"]
     truths, found = [problem.truth for problem in problems], {}
     ours = Ours(chosen["ours"])
     whole = [ours.whole(one, size.budget, 1 + number) for number, one in enumerate(problems)]

@@ -46,7 +46,7 @@ class InputRisk:
     text: str
     share: float  # of the whole risk, by the draws of this input
     log_chance: float  # of a bad reply to it
-    target: str  # the likeliest of the listed sentences; empty without any
+    target: str  # the likeliest of the listed sentences, or the worst reply that was rated
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from backtalk.audit.backend import digest
 from backtalk.audit.cases import read_cases
+from backtalk.audit.consent import NO_CONSENT, Consent, agreed_judge
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.lstm.model import LocalModel
@@ -23,14 +24,17 @@ from backtalk.risk.inputs import Batch, Distribution, SampledInputs
 from backtalk.risk.language import Array, InputModel, LSTMInputs
 from backtalk.risk.learnt import proposals_of, triggers_of
 from backtalk.risk.listed import Counted, listed
+from backtalk.risk.said import Greedy, Rated, check_served
 from backtalk.risk.turns import read_turns
 from backtalk.specs.risk import RiskSpec
+from backtalk.store import JUDGE
 from backtalk.store.draws import Block
-from backtalk.types import Target
+from backtalk.types import Access, Target
 
 ALL = 10**6  # more targets than any list has
 EMBEDDED = "chitchat"  # the model whose language model stands in for one that a model does not have
-DRAWS = 4000  # by default: 2 minutes of two cores for the embedded model and list
+LISTED = ("exact", "greedy")  # hits by listed sentences
+DRAWS = 3000  # by default: 2 minutes of two cores for the embedded model and list
 ROWS = {"cpu": 1 << 17, "cuda": 1 << 22}  # next-token distributions of a block, about ten seconds
 TOP = 10  # inputs of a block that are kept
 
@@ -41,15 +45,21 @@ class Measure:
 
     spec: RiskSpec
     model: TextModel
+    consent: Consent = NO_CONSENT
     given: Sequence[Target] | None = None  # the targets, instead of those that the spec names
 
     @cached_property
     def counted(self) -> Counted:
-        spec, given = self.spec, self.given
-        targets = (
-            read_cases(spec.targets, self.model, spec.limit or ALL, spec.seed) if given is None else given
-        )
-        return listed(self.model, targets, Served(spec.temperature, spec.top_p))
+        spec, served = self.spec, Served(self.spec.temperature, self.spec.top_p)
+        if spec.hit not in LISTED:
+            check_served(self.model, served)
+            judge = agreed_judge(spec.scorer, spec.device, self.consent)
+            threshold = parse_criterion(spec.hit).threshold
+            return Rated(self.model, judge, threshold, spec.replies, served, spec.seed)
+        targets = self.given
+        if targets is None:
+            targets = read_cases(spec.targets, self.model, spec.limit or ALL, spec.seed)
+        return listed(self.model, targets, served) if spec.hit == "exact" else Greedy(self.model, targets)
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -76,6 +86,8 @@ class Measure:
 
     def depends_on(self) -> dict[str, str]:
         found = {"inputs": self.distribution.fingerprint}
+        if isinstance(self.counted, Rated):
+            found[JUDGE] = self.counted.scorer.fingerprint
         return {**found, "triggers": digest(self.triggers)} if self.triggers else found
 
     def prepare(self, folder: Path, report: Callable[[str], object]) -> None:
@@ -95,7 +107,7 @@ class Measure:
         distribution, counted = self.distribution, self.counted
         return {
             "counted": counted.described,
-            "served": served_as(self.spec),
+            "served": served_as(self.spec, self.model),
             "distribution": distribution.described,
             "unit": distribution.unit,
             "parts": list(counted.parts),
@@ -122,6 +134,7 @@ class Measure:
                 "z": float(z[i]),
                 "log_chance": float(np.log(read.chance[i].sum())),
                 "target": "" if by_target is None else targets[int(by_target[i].argmax())].id,
+                "said": "" if read.said is None else read.said[i],
             }
             for i in map(int, top)
             if z[i] > 0
@@ -145,8 +158,10 @@ def _has_own(model: TextModel) -> bool:
     return isinstance(model, LocalModel) and model.language_model is not None
 
 
-def served_as(spec: RiskSpec) -> str:
+def served_as(spec: RiskSpec, model: TextModel) -> str:
     """How replies are chosen, in words."""
+    if model.access == Access.TEXT:
+        return "the reply that it is served with"
     if spec.hit == "greedy":
         return "the likeliest reply"
     words = "sampled replies"
@@ -167,7 +182,7 @@ def check_spec(spec: RiskSpec) -> None:
         )
     if spec.inputs and spec.input_model:
         raise InputError("--inputs and --input-model are two distributions; leave one out")
-    if spec.hit in ("exact", "greedy"):
+    if spec.hit in LISTED:
         return
     kind = parse_criterion(spec.hit).kind
     if kind == "contains":

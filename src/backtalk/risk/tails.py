@@ -2,10 +2,10 @@
 *Forecasting rare language model behaviors*).
 
 With psi = -log(-log p), the logarithm of the share of inputs above psi is nearly a line far out (extreme
-value theory); it is fitted by least squares to the ten largest. The fit is steeper on average than the tail,
-so it forecasts too much rather than too little. The log-normal tail, their baseline, takes log p of all
-inputs as normal. Both assume that later inputs come from the same distribution: a forecast says nothing of
-inputs unlike those seen, so it is never an interval.
+value theory); it is fitted by least squares to the ten largest. Such a forecast is too high rather than too
+low. The log-normal tail, their baseline, takes log p of all inputs as normal. Both assume that later inputs
+come from the same distribution: a forecast says nothing of inputs unlike those seen, so it is never an
+interval.
 """
 
 from __future__ import annotations

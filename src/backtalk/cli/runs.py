@@ -176,10 +176,21 @@ def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
     from backtalk.report.comparison import compare_runs
     from backtalk.report.comparison_console import print_comparison
+    from backtalk.report.risk_console import print_risks
+    from backtalk.risk.compare import compare_risks
     from backtalk.runs.export import write_comparison, write_record
+    from backtalk.store.folder import kind_of
     from backtalk.terminal import make_console
 
-    comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
+    before, after = Path(arguments.before), Path(arguments.after)
+    if kind_of(before) == kind_of(after) == "risk":
+        if arguments.html or arguments.hit:
+            raise InputError("risk estimates are compared on the terminal or as --json, by the --hit of both")
+        risks = compare_risks(before, after)
+        if arguments.json:
+            write_record(risks, Path(arguments.json))
+        return print_risks(risks, make_console())
+    comparison = compare_runs(before, after, arguments.hit)
     if arguments.html:
         write_comparison(comparison, Path(arguments.html))
     if arguments.json:

@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from backtalk.store.records import finite
 from backtalk.wording import count
 
 SHOWN = 4  # digits of a large number
@@ -124,6 +125,48 @@ class RiskEstimate:
         """The key `risk` of summary.json."""
         told = {"per": self.per, **asdict(self.risk), "draws": self.draws, "distribution": self.distribution}
         return {**told, "normal95": list(self.normal95)}
+
+
+@dataclass(frozen=True)
+class RiskChange:
+    """How a risk changed, on common draws."""
+
+    name: str  # the category; empty for all
+    before: Bounds
+    after: Bounds
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """ "0.31 times (95%: 0.28 to 0.34)"."""
+        if not math.isfinite(self.ratio):
+            return "not known: there was no risk before"
+        ends = number(self.low), "any" if not math.isfinite(self.high) else number(self.high)
+        return f"{number(self.ratio)} times (95%: {ends[0]} to {ends[1]})"
+
+
+@dataclass(frozen=True)
+class RiskComparison:
+    """Two estimates on common draws; the first change is that of the whole risk."""
+
+    before: RiskEstimate
+    after: RiskEstimate
+    draws: int
+    changes: list[RiskChange]
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = finite(asdict(self))
+        return found
+
+    def headline(self) -> str:
+        whole, volume = self.changes[0], self.before.volume
+        return (
+            f"The risk of {self.after.model} is {whole.words} that of {self.before.model}: "
+            f"{number(whole.after.estimate)} against {number(whole.before.estimate)} bad replies per "
+            f"{volume}, over the same {self.draws:,} {self.before.unit}s."
+        )
 
 
 def number(value: float) -> str:

@@ -22,13 +22,14 @@ from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.risk.inputs import Batch, Distribution, SampledInputs
 from backtalk.risk.language import Array, InputModel, LSTMInputs
-from backtalk.risk.learnt import proposals_of, triggers_of
+from backtalk.risk.learnt import kept_by, proposals_of, triggers_of
 from backtalk.risk.listed import Counted, listed
 from backtalk.risk.said import Greedy, Rated, check_served
 from backtalk.risk.turns import read_turns
 from backtalk.specs.risk import RiskSpec
 from backtalk.store import JUDGE
 from backtalk.store.draws import Block
+from backtalk.store.folder import kind_of
 from backtalk.types import Access, Target
 
 ALL = 10**6  # more targets than any list has
@@ -82,7 +83,8 @@ class Measure:
     @cached_property
     def triggers(self) -> list[str]:
         """Those that the pilot begins with."""
-        return [] if self.spec.proposal in ("auto", "none") else triggers_of(self.spec.proposal)
+        name = self.spec.proposal
+        return [] if name in ("auto", "none") or kind_of(Path(name)) == "risk" else triggers_of(name)
 
     def depends_on(self) -> dict[str, str]:
         found = {"inputs": self.distribution.fingerprint}
@@ -97,7 +99,9 @@ class Measure:
             return
         if isinstance(inputs.p, LSTMInputs):
             wanted = (self.spec.seed, self.planned, self.triggers)
-            inputs.proposals = proposals_of(folder, inputs.p, self._chances, *wanted, report)
+            name = self.spec.proposal
+            given = kept_by(name, inputs.p) if name != "auto" and kind_of(Path(name)) == "risk" else None
+            inputs.proposals = proposals_of(folder, inputs.p, self._chances, *wanted, report, given)
 
     def _chances(self, batch: Batch) -> Array:
         found: Array = self.counted.read(batch).chance.sum(1)
@@ -149,9 +153,8 @@ def input_model(name: str, model: TextModel, device: str) -> InputModel:
         raise InputError(f"--input-model {name}: only language models of ours can be sampled exactly")
     if owner.language_model is None:
         raise InputError(f"{owner.name} has no language model; name another --input-model")
-    mark = f"{owner.fingerprint}/lm"
     title = "its own language model" if owner is model else f"the language model of {owner.name}"
-    return LSTMInputs(owner, owner.language_model, title, mark)
+    return LSTMInputs(owner, owner.language_model, title)
 
 
 def _has_own(model: TextModel) -> bool:

@@ -192,8 +192,9 @@ def sentences(found: RiskEstimate) -> list[str]:
         f"{found.served}), estimated from {of}.",
         f"At least {number(risk.lower)} and at most {number(risk.upper)} per {volume}: each bound holds with "
         "97.5%, whatever the draws missed.",
-        f"If the draws missed nothing: {low} to {high} (95%, normal).",
     ]
+    if risk.estimate:
+        lines.append(f"If the draws missed nothing: {low} to {high} (95%, normal).")
     halve = found.to_halve
     if risk.upper > 2 * max(risk.normal95[1], 1e-300):
         more = "" if halve is None else f"; {count(halve, found.unit)} more would halve the upper bound"

@@ -32,7 +32,7 @@ def read_chances(count: int, targets: int, seed: int, device: str) -> tuple[list
     model = load_model("chitchat", device)
     assert isinstance(model, LocalModel)
     assert model.language_model is not None
-    inputs = SampledInputs(LSTMInputs(model, model.language_model, "its own", "lm"), seed)
+    inputs = SampledInputs(LSTMInputs(model, model.language_model, "its own"), seed)
     every = load_mal()
     counted = listed(model, every[:: max(1, len(every) // targets)] if targets else every, Served())
     parts = []

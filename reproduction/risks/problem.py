@@ -103,7 +103,7 @@ def independent_inputs(seed: int) -> LSTMInputs:
         lm.output.weight.copy_(solved.t())
     lm.eval().requires_grad_(False)
     model = make_model(f"independent-{seed}", random_network(seed), lm)
-    return LSTMInputs(model, lm, "independent tokens", f"independent-{seed}")
+    return LSTMInputs(model, lm, "independent tokens")
 
 
 def random_network(seed: int) -> Seq2Seq:

@@ -65,7 +65,7 @@ class World:
         """The distribution of inputs."""
         lm = self.model.language_model
         assert lm is not None
-        return LSTMInputs(self.model, lm, "its own language model", f"{self.model.name}/lm")
+        return LSTMInputs(self.model, lm, "its own language model")
 
     @cached_property
     def inputs(self) -> Tensor:

@@ -41,6 +41,7 @@ from backtalk.report.hardening_record import Row, read_hardening
 from backtalk.report.risk_record import RiskEstimate
 from backtalk.report.run_page import render_run
 from backtalk.risk import flow as estimates
+from backtalk.risk.traffic import measure_traffic
 from backtalk.runs import summary as runs
 from backtalk.scorers.cost import Cost
 from backtalk.searches.ast.config import Ast
@@ -119,7 +120,9 @@ def audit(
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
-    given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
+    given = Overrides(
+        model=loaded, cases=listed, in_memory=_in_memory(loaded), measure_traffic=measure_traffic
+    )
     with _evaluating(loaded):
         results = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
     runs.refuse_unscored(results)

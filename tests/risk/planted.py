@@ -80,7 +80,7 @@ def _independent_words(vocabulary: Vocabulary) -> LSTMLanguageModel:
 def planted_inputs() -> LSTMInputs:
     model = planted_model()
     assert model.language_model is not None
-    return LSTMInputs(model, model.language_model, "its own language model", "planted/lm")
+    return LSTMInputs(model, model.language_model, "its own language model")
 
 
 @cache

@@ -101,8 +101,6 @@ def test_an_audit_gives_the_pilot_its_triggers(capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert run([*command, "--proposal", "missing", "--out", "none"]) == 2
     assert "there is no run folder missing" in capsys.readouterr().err
-    assert run([*command, "--proposal", "run", "--out", "none"]) == 2
-    assert "is a risk estimate, not an audit" in capsys.readouterr().err
     Path("turns.txt").write_text("you")
     assert run([*command, "--inputs", "turns.txt", "--proposal", "audit", "--out", "none"]) == 2
     assert "--proposal RUN is for inputs of a language model" in capsys.readouterr().err

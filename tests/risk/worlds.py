@@ -45,7 +45,7 @@ def tiny_folder(folder: Path) -> Path:
 
 def inputs_of(model: LocalModel) -> LSTMInputs:
     assert model.language_model is not None
-    return LSTMInputs(model, model.language_model, "its own language model", "0/lm")
+    return LSTMInputs(model, model.language_model, "its own language model")
 
 
 def every_input() -> Tensor:

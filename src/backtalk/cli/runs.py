@@ -96,6 +96,7 @@ def audit(arguments: argparse.Namespace) -> int:
     from backtalk.audit import flow
     from backtalk.audit.backend import Overrides
     from backtalk.cli.showing import show_finished
+    from backtalk.risk.traffic import measure_traffic
     from backtalk.runs.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
@@ -109,7 +110,7 @@ def audit(arguments: argparse.Namespace) -> int:
         shown(progress)
 
     with _progress() as shown:
-        own = Overrides(begun=arguments.begun)
+        own = Overrides(begun=arguments.begun, measure_traffic=measure_traffic)
         results = flow.audit(spec, arguments.out, RUNS, arguments.fresh, own, consent, tell)
     return show_finished(results, gates)
 
@@ -119,9 +120,11 @@ def resume(arguments: argparse.Namespace) -> int:
     """Continue a run that was stopped or killed."""
     folder = _run_folder(arguments)
     from backtalk.audit import flow
+    from backtalk.audit.backend import Overrides
     from backtalk.cli.showing import show_finished
     from backtalk.cli.showing_risk import show_estimated
     from backtalk.risk import flow as risk
+    from backtalk.risk.traffic import measure_traffic
     from backtalk.runs.gates import check_gates
     from backtalk.store import Run
     from backtalk.store.folder import kind_of
@@ -135,7 +138,8 @@ def resume(arguments: argparse.Namespace) -> int:
     with Run.open(folder) as run:
         check_gates(gates, run.spec["hit"], folder)
     with _progress() as tell:
-        results = flow.resume(folder, arguments.model, consent_from(arguments), tell)
+        own = Overrides(measure_traffic=measure_traffic)
+        results = flow.resume(folder, arguments.model, consent_from(arguments), tell, own)
     return show_finished(results, gates)
 
 
@@ -176,10 +180,21 @@ def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
     from backtalk.report.comparison import compare_runs
     from backtalk.report.comparison_console import print_comparison
+    from backtalk.report.risk_console import print_risks
+    from backtalk.risk.compare import compare_risks
     from backtalk.runs.export import write_comparison, write_record
+    from backtalk.store.folder import kind_of
     from backtalk.terminal import make_console
 
-    comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
+    before, after = Path(arguments.before), Path(arguments.after)
+    if kind_of(before) == kind_of(after) == "risk":
+        if arguments.html or arguments.hit:
+            raise InputError("risk estimates are compared on the terminal or as --json, by the --hit of both")
+        risks = compare_risks(before, after)
+        if arguments.json:
+            write_record(risks, Path(arguments.json))
+        return print_risks(risks, make_console())
+    comparison = compare_runs(before, after, arguments.hit)
     if arguments.html:
         write_comparison(comparison, Path(arguments.html))
     if arguments.json:

@@ -73,6 +73,11 @@ class Served:
     temperature: float = 1.0
     top_p: float = 1.0
 
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(rows, V) logits -> (rows, V) probabilities in float64."""
+        kept, _ = self.log_total(logits.double())
+        return kept.softmax(dim=-1)
+
     def log_total(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (..., V) as sampled, -inf for tokens that are left out, and the log of their total mass."""
         if self.temperature != 1.0:

@@ -1,13 +1,22 @@
 """A risk estimate on a terminal."""
 
 from collections.abc import Sequence
+from math import isfinite
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from backtalk.report.console import cut, line, plain_table, print_parts
 from backtalk.report.risk_page import trust
-from backtalk.report.risk_record import Bounds, InputRisk, RiskEstimate, TargetRisk, number, sentences
+from backtalk.report.risk_record import (
+    Bounds,
+    InputRisk,
+    RiskComparison,
+    RiskEstimate,
+    TargetRisk,
+    number,
+    sentences,
+)
 from backtalk.wording import chance, mask, percent
 
 TOP = 5
@@ -28,6 +37,24 @@ def print_risk(found: RiskEstimate, console: Console, unmask: bool = False) -> N
         told.append(f"Forecast of the worst input, not a bound: {', '.join(worst)} {found.unit}s")
     parts.append(line(". ".join([*told, *found.notes]) + ".", "dim"))
     print_parts(console, parts)
+
+
+def print_risks(compared: RiskComparison, console: Console) -> None:
+    """Two estimates on common draws."""
+    table = plain_table(
+        f"per {compared.before.volume}", "before", "after", "ratio", "95% interval", fixed=True
+    )
+    for one in compared.changes:
+        ends = (number(one.low), number(one.high) if isfinite(one.high) else "any")
+        cells = [
+            number(one.before.estimate),
+            number(one.after.estimate),
+            number(one.ratio),
+            " to ".join(ends),
+        ]
+        table.add_row(cut(one.name or "all", longest=40), *map(Text, cells), style="" if one.name else "bold")
+    head = [line(compared.headline(), "bold"), line(f"Inputs: {compared.before.distribution}.", "dim")]
+    print_parts(console, [Group(*head), table])
 
 
 def _table(found: RiskEstimate) -> RenderableType:

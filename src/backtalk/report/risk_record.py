@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from backtalk.store.records import finite
 from backtalk.wording import count
 
 SHOWN = 4  # digits of a large number
@@ -46,7 +47,7 @@ class InputRisk:
     text: str
     share: float  # of the whole risk, by the draws of this input
     log_chance: float  # of a bad reply to it
-    target: str  # the likeliest of the listed sentences; empty without any
+    target: str  # the likeliest of the listed sentences, or the worst reply that was rated
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,48 @@ class RiskEstimate:
         return {**told, "normal95": list(self.normal95)}
 
 
+@dataclass(frozen=True)
+class RiskChange:
+    """How a risk changed, on common draws."""
+
+    name: str  # the category; empty for all
+    before: Bounds
+    after: Bounds
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """ "0.31 times (95%: 0.28 to 0.34)"."""
+        if not math.isfinite(self.ratio):
+            return "not known: there was no risk before"
+        ends = number(self.low), "any" if not math.isfinite(self.high) else number(self.high)
+        return f"{number(self.ratio)} times (95%: {ends[0]} to {ends[1]})"
+
+
+@dataclass(frozen=True)
+class RiskComparison:
+    """Two estimates on common draws; the first change is that of the whole risk."""
+
+    before: RiskEstimate
+    after: RiskEstimate
+    draws: int
+    changes: list[RiskChange]
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = finite(asdict(self))
+        return found
+
+    def headline(self) -> str:
+        whole, volume = self.changes[0], self.before.volume
+        return (
+            f"The risk of {self.after.model} is {whole.words} that of {self.before.model}: "
+            f"{number(whole.after.estimate)} against {number(whole.before.estimate)} bad replies per "
+            f"{volume}, over the same {self.draws:,} {self.before.unit}s."
+        )
+
+
 def number(value: float) -> str:
     """ "4.91", "0.0031", "1,620", "2.3e-09"."""
     if value == 0 or not math.isfinite(value):
@@ -149,8 +192,9 @@ def sentences(found: RiskEstimate) -> list[str]:
         f"{found.served}), estimated from {of}.",
         f"At least {number(risk.lower)} and at most {number(risk.upper)} per {volume}: each bound holds with "
         "97.5%, whatever the draws missed.",
-        f"If the draws missed nothing: {low} to {high} (95%, normal).",
     ]
+    if risk.estimate:
+        lines.append(f"If the draws missed nothing: {low} to {high} (95%, normal).")
     halve = found.to_halve
     if risk.upper > 2 * max(risk.normal95[1], 1e-300):
         more = "" if halve is None else f"; {count(halve, found.unit)} more would halve the upper bound"

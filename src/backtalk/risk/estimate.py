@@ -173,7 +173,10 @@ def _inputs(rows: Sequence[dict[str, Any]], whole: float, texts: dict[str, str])
     order = sorted(carried, key=lambda text: (-carried[text], text))[:INPUTS]
     return [
         InputRisk(
-            text, _share(carried[text], whole), best[text]["log_chance"], texts.get(best[text]["target"], "")
+            text,
+            _share(carried[text], whole),
+            best[text]["log_chance"],
+            best[text]["said"] or texts.get(best[text]["target"], ""),
         )
         for text in order
         if carried[text] > 0

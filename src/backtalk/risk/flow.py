@@ -20,7 +20,7 @@ import torch
 
 from backtalk import __version__
 from backtalk.audit.backend import Overrides, Reporter, device_of, versions
-from backtalk.audit.consent import NO_CONSENT, Consent
+from backtalk.audit.consent import NO_CONSENT, Consent, agree
 from backtalk.deadline import Late, late_after, time_limit
 from backtalk.errors import InputError, NothingDone, OutOfTime
 from backtalk.output_file import write_whole
@@ -31,6 +31,7 @@ from backtalk.report.risk_record import RiskEstimate, sentences
 from backtalk.risk.estimate import estimate
 from backtalk.risk.gates import NO_GATES, RiskGates, refuse_hopeless
 from backtalk.risk.measure import Measure, check_spec
+from backtalk.risk.said import Rated
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.risk import RiskSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
@@ -67,6 +68,7 @@ def risk(
     measure = make_measure(spec, given, consent)
     depends_on, targets = measure.depends_on(), list(measure.counted.targets)
     refuse_hopeless(gates, measure.distribution.limit, spec.per, measure.planned)
+    agree(measure.model, f"at most {measure.planned:,} requests", consent)
     settings = {"verb": "risk", **identity_values(spec), **depends_on, "draws": measure.planned}
     identity = identity_of(settings, measure.model.fingerprint, targets)
     folder = Path(out) if out else None if fresh else find_run(root, identity)
@@ -114,7 +116,7 @@ def make_measure(spec: RiskSpec, given: Overrides, consent: Consent, run: Run | 
     model = given.model or load_model(spec.model, spec.device, spec.options, consent.trusted)
     listed = given.cases if run is None else run.cases
     targets = None if listed is None else [one for one in listed if isinstance(one, Target)]
-    return Measure(spec, model, targets)
+    return Measure(spec, model, consent, targets)
 
 
 def check_same(run: Run, measure: Measure) -> None:
@@ -136,6 +138,7 @@ def _facts(measure: Measure, given: Overrides) -> dict[str, Any]:
     return {
         "risk": measure.facts(),
         "fingerprint": model.fingerprint,
+        **({"scorer": counted.scorer.name} if isinstance(counted := measure.counted, Rated) else {}),
         **(dict(model.read_as) if isinstance(model, Adjustable) else {}),
         **({"in_memory": given.in_memory} if given.in_memory else {}),
         "versions": versions(),

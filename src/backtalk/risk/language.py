@@ -7,7 +7,9 @@ a probability of 1. Padding and the start token are left out, and the other toke
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -55,8 +57,15 @@ class LSTMInputs:
     owner: LocalModel
     network: LSTMLanguageModel
     name: str
-    fingerprint: str
     temperature: float = 1.0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights, the words and the length limit."""
+        found = hashlib.sha256(repr((self.owner.vocabulary.entries, self.width, self.temperature)).encode())
+        for name, value in sorted(self.network.state_dict().items()):
+            found.update(name.encode() + value.float().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     @property
     def width(self) -> int:

@@ -57,11 +57,15 @@ def proposals_of(
     planned: int,
     triggers: Sequence[str],
     report: Callable[[str], object],
+    given: list[LSTMInputs] | None = None,
 ) -> list[LSTMInputs]:
     """Those that the run keeps; learnt and stored first if it has none."""
     if (folder / PROPOSAL / RECORD).is_file():
         return [_load(folder, p, place, name) for place, name in enumerate(read_learnt(folder).names)]
     begun, notes = time.perf_counter(), list[str]()
+    if given is not None:
+        _store(folder, given, Learnt([one.name for one in given], ["the proposals of another estimate"]))
+        return given
 
     def told(line: str) -> None:
         notes.append(line)
@@ -70,13 +74,16 @@ def proposals_of(
     size = int(min(max(SHARE * planned / LEVELS, FEWEST), MOST))
     start = _from_triggers(p, triggers, seed) if triggers else None
     found = learn(Pilot(p, read, seed, size), start, told)
-    record = Learnt([one.name for one in found], notes, time.perf_counter() - begun)
+    _store(folder, found, Learnt([one.name for one in found], notes, time.perf_counter() - begun))
+    return found
+
+
+def _store(folder: Path, found: Sequence[LSTMInputs], record: Learnt) -> None:
     with replaced_folder(folder / PROPOSAL, MEND) as new:
         for place, one in enumerate(found):
             arrays = {name: part.cpu().contiguous() for name, part in one.network.state_dict().items()}
             safetensors.torch.save_file(arrays, new / f"{place}.safetensors")
         write_whole(new / RECORD, as_json(asdict(record)))
-    return found
 
 
 def _load(folder: Path, p: LSTMInputs, place: int, name: str) -> LSTMInputs:
@@ -87,6 +94,15 @@ def _load(folder: Path, p: LSTMInputs, place: int, name: str) -> LSTMInputs:
     except (OSError, RuntimeError, SafetensorError) as error:
         raise damaged(folder, error) from None
     return replace(p, network=network, name=name)
+
+
+def kept_by(run: str, p: LSTMInputs) -> list[LSTMInputs]:
+    """The proposals of another estimate over the same inputs, so that both have common draws."""
+    folder = Path(run)
+    with Run.open(folder, verb="risk") as other:
+        if other.facts["depends_on"]["inputs"] != p.fingerprint:
+            raise InputError(f"--proposal {run} is of other inputs; use one --input-model for both")
+    return [_load(folder, p, place, name) for place, name in enumerate(read_learnt(folder).names)]
 
 
 def triggers_of(run: str) -> list[str]:

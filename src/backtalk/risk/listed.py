@@ -30,6 +30,7 @@ class Read(NamedTuple):
 
     chance: Array  # (draws, parts): of a bad reply, by category
     by_target: Array | None = None  # (draws, targets); None where no sentences are listed
+    said: Sequence[str] | None = None  # the worst reply to each input, where replies are rated
 
 
 class Counted(Protocol):

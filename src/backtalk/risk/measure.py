@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from backtalk.audit.backend import digest
 from backtalk.audit.cases import read_cases
+from backtalk.audit.consent import NO_CONSENT, Consent, agreed_judge
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.lstm.model import LocalModel
@@ -21,16 +22,20 @@ from backtalk.protocols import TextModel
 from backtalk.registry import load_model
 from backtalk.risk.inputs import Batch, Distribution, SampledInputs
 from backtalk.risk.language import Array, InputModel, LSTMInputs
-from backtalk.risk.learnt import proposals_of, triggers_of
+from backtalk.risk.learnt import kept_by, proposals_of, triggers_of
 from backtalk.risk.listed import Counted, listed
+from backtalk.risk.said import Greedy, Rated, check_served
 from backtalk.risk.turns import read_turns
 from backtalk.specs.risk import RiskSpec
+from backtalk.store import JUDGE
 from backtalk.store.draws import Block
-from backtalk.types import Target
+from backtalk.store.folder import kind_of
+from backtalk.types import Access, Target
 
 ALL = 10**6  # more targets than any list has
 EMBEDDED = "chitchat"  # the model whose language model stands in for one that a model does not have
-DRAWS = 4000  # by default: 2 minutes of two cores for the embedded model and list
+LISTED = ("exact", "greedy")  # hits by listed sentences
+DRAWS = 3000  # by default: 2 minutes of two cores for the embedded model and list
 ROWS = {"cpu": 1 << 17, "cuda": 1 << 22}  # next-token distributions of a block, about ten seconds
 TOP = 10  # inputs of a block that are kept
 
@@ -41,15 +46,21 @@ class Measure:
 
     spec: RiskSpec
     model: TextModel
+    consent: Consent = NO_CONSENT
     given: Sequence[Target] | None = None  # the targets, instead of those that the spec names
 
     @cached_property
     def counted(self) -> Counted:
-        spec, given = self.spec, self.given
-        targets = (
-            read_cases(spec.targets, self.model, spec.limit or ALL, spec.seed) if given is None else given
-        )
-        return listed(self.model, targets, Served(spec.temperature, spec.top_p))
+        spec, served = self.spec, Served(self.spec.temperature, self.spec.top_p)
+        if spec.hit not in LISTED:
+            check_served(self.model, served)
+            judge = agreed_judge(spec.scorer, spec.device, self.consent)
+            threshold = parse_criterion(spec.hit).threshold
+            return Rated(self.model, judge, threshold, spec.replies, served, spec.seed)
+        targets = self.given
+        if targets is None:
+            targets = read_cases(spec.targets, self.model, spec.limit or ALL, spec.seed)
+        return listed(self.model, targets, served) if spec.hit == "exact" else Greedy(self.model, targets)
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -72,10 +83,13 @@ class Measure:
     @cached_property
     def triggers(self) -> list[str]:
         """Those that the pilot begins with."""
-        return [] if self.spec.proposal in ("auto", "none") else triggers_of(self.spec.proposal)
+        name = self.spec.proposal
+        return [] if name in ("auto", "none") or kind_of(Path(name)) == "risk" else triggers_of(name)
 
     def depends_on(self) -> dict[str, str]:
         found = {"inputs": self.distribution.fingerprint}
+        if isinstance(self.counted, Rated):
+            found[JUDGE] = self.counted.scorer.fingerprint
         return {**found, "triggers": digest(self.triggers)} if self.triggers else found
 
     def prepare(self, folder: Path, report: Callable[[str], object]) -> None:
@@ -85,7 +99,9 @@ class Measure:
             return
         if isinstance(inputs.p, LSTMInputs):
             wanted = (self.spec.seed, self.planned, self.triggers)
-            inputs.proposals = proposals_of(folder, inputs.p, self._chances, *wanted, report)
+            name = self.spec.proposal
+            given = kept_by(name, inputs.p) if name != "auto" and kind_of(Path(name)) == "risk" else None
+            inputs.proposals = proposals_of(folder, inputs.p, self._chances, *wanted, report, given)
 
     def _chances(self, batch: Batch) -> Array:
         found: Array = self.counted.read(batch).chance.sum(1)
@@ -95,7 +111,7 @@ class Measure:
         distribution, counted = self.distribution, self.counted
         return {
             "counted": counted.described,
-            "served": served_as(self.spec),
+            "served": served_as(self.spec, self.model),
             "distribution": distribution.described,
             "unit": distribution.unit,
             "parts": list(counted.parts),
@@ -122,6 +138,7 @@ class Measure:
                 "z": float(z[i]),
                 "log_chance": float(np.log(read.chance[i].sum())),
                 "target": "" if by_target is None else targets[int(by_target[i].argmax())].id,
+                "said": "" if read.said is None else read.said[i],
             }
             for i in map(int, top)
             if z[i] > 0
@@ -136,17 +153,18 @@ def input_model(name: str, model: TextModel, device: str) -> InputModel:
         raise InputError(f"--input-model {name}: only language models of ours can be sampled exactly")
     if owner.language_model is None:
         raise InputError(f"{owner.name} has no language model; name another --input-model")
-    mark = f"{owner.fingerprint}/lm"
     title = "its own language model" if owner is model else f"the language model of {owner.name}"
-    return LSTMInputs(owner, owner.language_model, title, mark)
+    return LSTMInputs(owner, owner.language_model, title)
 
 
 def _has_own(model: TextModel) -> bool:
     return isinstance(model, LocalModel) and model.language_model is not None
 
 
-def served_as(spec: RiskSpec) -> str:
+def served_as(spec: RiskSpec, model: TextModel) -> str:
     """How replies are chosen, in words."""
+    if model.access == Access.TEXT:
+        return "the reply that it is served with"
     if spec.hit == "greedy":
         return "the likeliest reply"
     words = "sampled replies"
@@ -167,7 +185,7 @@ def check_spec(spec: RiskSpec) -> None:
         )
     if spec.inputs and spec.input_model:
         raise InputError("--inputs and --input-model are two distributions; leave one out")
-    if spec.hit in ("exact", "greedy"):
+    if spec.hit in LISTED:
         return
     kind = parse_criterion(spec.hit).kind
     if kind == "contains":

@@ -35,12 +35,13 @@ KINDS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pai
 LOCK = ".lock"
 MARK = ".backtalk"  # holds the name of the command whose output folder it is
 SEARCH = "search.safetensors"  # the checkpoint of the block at work
+TRAFFIC = "traffic.json"  # how often ordinary inputs get its bad replies
 LABELS = "labels.json"  # what people said of its replies
 REPORT = "report.json"  # the report without its findings, for the app; built again if it is missing or stale
 OUTPUTS = (
     *(
         name + part
-        for name in ("summary.json", "report.html", REPORT, SEARCH, LABELS)
+        for name in ("summary.json", "report.html", REPORT, SEARCH, LABELS, TRAFFIC)
         for part in ("", PARTIAL)
     ),
     "log.txt",

@@ -11,7 +11,7 @@ from torch import Tensor
 from backtalk.data.tokenise import Recipe
 from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
+from backtalk.models.lstm.decode import Probabilities, beam, greedy, sample, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
@@ -77,6 +77,11 @@ class LocalModel(TargetScorer):
         rows = inputs if isinstance(inputs, Tensor) else self.encode_dialogues(inputs)
         return tree_log_probs(self.network, rows, tree, served)
 
+    def sample_served(self, dialogues: Sequence[Dialogue], seeds: Sequence[int], served: Served) -> list[str]:
+        """Sampled replies, a seed a dialogue."""
+        inputs = self.encode_dialogues(dialogues)
+        return [self.read(ids) for ids in self.sample_ids(inputs, seeds, served)]
+
     def reply_sequences(self, text: str) -> list[list[int]]:
         return [self.encode_target(text)]
 
@@ -116,7 +121,7 @@ class LocalModel(TargetScorer):
         return self.sample_ids(inputs, None)
 
     def sample_ids(
-        self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Sampling | None = None
+        self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Probabilities | None = None
     ) -> list[list[int]]:
         """Sampled replies, a seed a row; greedy ones without seeds."""
         network, longest, found = self.network, self.max_output, list[list[int]]()

@@ -9,7 +9,7 @@ import torch
 
 from backtalk.models.lstm.tree import tree_log_probs
 from backtalk.models.prefix_tree import PrefixTree, Served
-from backtalk.registry import load_model
+from backtalk.models.folder import load_embedded
 
 SENTENCES = ("you are boring", "you are so boring", "you are", "go away", "i hate you", "you")
 
@@ -29,7 +29,7 @@ def test_sequences_that_are_no_disjoint_events_are_refused(sequences: list[tuple
 
 
 def test_an_lstm_scores_a_tree_as_it_scores_each_reply() -> None:
-    model = load_model("chitchat", "cpu")
+    model = load_embedded("chitchat", "cpu")
     inputs = model.encode_texts(["hello", "how are you today my friend", "why"])
     ids = [model.encode_target(text) for text in SENTENCES]
     found = tree_log_probs(model.network, inputs, PrefixTree.of(ids), Served())

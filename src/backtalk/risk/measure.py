@@ -18,13 +18,13 @@ from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.models.lstm.model import LocalModel
 from backtalk.models.prefix_tree import Served
-from backtalk.protocols import TextModel
+from backtalk.protocols import Service, TextModel
 from backtalk.registry import load_model
 from backtalk.risk.inputs import Batch, Distribution, SampledInputs
 from backtalk.risk.language import Array, InputModel, LSTMInputs
 from backtalk.risk.learnt import kept_by, proposals_of, triggers_of
 from backtalk.risk.listed import Counted, listed
-from backtalk.risk.said import Greedy, Rated, check_served
+from backtalk.risk.said import SAMPLED_WORK, Greedy, Rated, check_served
 from backtalk.risk.turns import read_turns
 from backtalk.specs.risk import RiskSpec
 from backtalk.store import JUDGE
@@ -37,6 +37,7 @@ EMBEDDED = "chitchat"  # the model whose language model stands in for one that a
 LISTED = ("exact", "greedy")  # hits by listed sentences
 DRAWS = 3000  # by default: 2 minutes of two cores for the embedded model and list
 ROWS = {"cpu": 1 << 17, "cuda": 1 << 22}  # next-token distributions of a block, about ten seconds
+ASKED = 32  # inputs of a block that a service is asked
 TOP = 10  # inputs of a block that are kept
 
 
@@ -77,8 +78,14 @@ class Measure:
 
     @cached_property
     def block_size(self) -> int:
+        """About ten seconds of work, which is what a kill can lose."""
         device = getattr(getattr(self.model, "device", None), "type", "cpu")
-        return self.spec.block or max(1, min(ROWS[device] // self.counted.work, self.planned))
+        rows = ROWS[device]
+        if isinstance(self.model, Service):
+            rows = ASKED * self.counted.work
+        elif at_once := getattr(self.model, "at_once", 0):  # replies of a large model
+            rows = at_once * SAMPLED_WORK
+        return self.spec.block or max(1, min(rows // self.counted.work, self.planned))
 
     @cached_property
     def triggers(self) -> list[str]:

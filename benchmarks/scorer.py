@@ -14,7 +14,7 @@ import torch
 from reproduction.data.contrast import contrast_texts
 
 from backtalk.registry import load_scorer
-from backtalk.scorers.toxicity.encoder import SLOTS, EncoderScorer, adapted, length_of
+from backtalk.scorers.toxicity.encoder import SLOTS, EncoderScorer, adapted
 from backtalk.scorers.toxicity.network import batches_by_length
 from backtalk.scorers.toxicity.words import words_of
 
@@ -54,8 +54,7 @@ def bench_scorer(name: str, device_name: str = "auto") -> list[ScorerSpeed]:
 
 def products(scorer: EncoderScorer, texts: list[str]) -> Callable[[list[str]], object]:
     """The products of the network's linear layers for these texts, batched as they are: the ceiling."""
-    rows, _ = scorer.rows.read(texts, [""] * len(texts))
-    lengths = [length_of(row) for row in rows]
+    lengths = scorer.rows.read(texts, [""] * len(texts)).lengths.tolist()
     _, batches = batches_by_length(lengths, SLOTS[scorer.device.type])
     tokens = [len(batch) * max(lengths[row] for row in batch) for batch in batches]
     layers = list(adapted(scorer.encoder.network).values())

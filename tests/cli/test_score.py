@@ -162,8 +162,15 @@ def test_a_report_card_is_printed_and_written(tmp_path: Path, capsys: pytest.Cap
     assert card["cards"]["all"]["auc"]["value"] == 0.75
 
 
-@pytest.mark.parametrize("scorer", ["toxicity", "toxicity-second", "refusal", "private"])
-def test_every_shipped_scorer_has_a_card(scorer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scorer",
+    ["toxicity", "toxicity-second", "refusal", "private", "words:own.txt", "regex:own.txt", "canary:K 7"],
+)
+def test_every_shipped_scorer_has_a_card(
+    scorer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.txt").write_text("fool\n")
     assert run(["score", "--card", "--scorer", scorer, "--out", str(tmp_path / "card.json")]) == 0
     card = json.loads((tmp_path / "card.json").read_text())["cards"]["all"]
     assert sum(one["toxic"]["n"] for one in card["bins"]) == card["texts"] == len(shipped_texts(scorer))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import asdict
 
 import pytest
+from rich.console import Console
 
 from backtalk.report.build import build_case, build_report, word_chances
+from backtalk.report.console import print_report
 from backtalk.report.record import WordChance
+from backtalk.report.run_page import render_run
 from backtalk.report.sentences import sweep_losses
 from backtalk.types import Finding, SpokenTurn, Target, Thresholds
 from tests.report.samples import CRITERIA, THRESHOLDS, finding, hostile_report, report_of, sample_report
@@ -153,5 +157,10 @@ def test_replies_rated_bad_come_with_how_right_the_scorer_is(bad: int, told: lis
     for words, end in zip(found, told, strict=True):
         assert all(part in words for part in ("500 texts", "mail", "56%", "81%", "2%"))
         assert ("not distinguishable" in words) is bool(end)
+    shown = Console(file=io.StringIO(), width=100)
+    print_report(report, shown)
+    printed = shown.file.getvalue()  # type: ignore[attr-defined]
+    for seen in (printed, render_run(report)):
+        assert ("not distinguishable from zero" in " ".join(seen.split())) is (bad == 2)
     bare = report_of(targets, findings, hit="chance-1e-6", scorer="mine")  # a scorer without a card
     assert not any("rated by" in words for words in bare.remarks)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from backtalk.data.labelled import LabelledText
+from backtalk.errors import InputError
 from backtalk.scorers.card import rate_texts
 from backtalk.scorers.toxicity.encoder import (
     CLS,
@@ -23,7 +24,7 @@ from backtalk.scorers.toxicity.encoder import (
     base_parts,
 )
 from backtalk.testing import check_scorer
-from backtalk.training.encoder import fit_heads, platt, train_encoder
+from backtalk.training.encoder import LENT, fit_heads, lend_contexts, platt, train_encoder
 from backtalk.types import Turn
 
 pytest.importorskip("transformers")
@@ -53,8 +54,7 @@ def scorer_of(tensors: dict[str, Tensor], reader: Rows) -> EncoderScorer:
 
 def test_merged_changes_give_what_the_trained_layers_give(learnt: Any) -> None:
     encoder, reader, tensors = learnt
-    rows, _ = reader.read(["you are a fool", "good night"], ["", "and now?"])
-    batch = reader.batch(rows)
+    batch = reader.read(["you are a fool", "good night"], ["", "and now?"]).batch([0, 1])
     with torch.no_grad():
         expected = encoder(*batch)
         found = scorer_of(tensors, reader).encoder(*batch)
@@ -70,29 +70,55 @@ def test_it_learns_and_no_batch_or_padding_changes_a_score(learnt: Any) -> None:
     check_scorer(scorer, ("you are a fool", "", "   ", "a poet " * 90, "hi"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_network_in_16_bits_gives_nearly_the_same_scores(learnt: Any, dtype: torch.dtype) -> None:
+    _, reader, tensors = learnt
+    texts = ["you are a fool", "", "you are a poet", "a poet " * 90]
+    expected = scorer_of(tensors, reader).score(texts)
+    halved = scorer_of(tensors, reader)
+    halved.encoder.to(dtype)
+    np.testing.assert_allclose(halved.score(texts), expected, atol=0.03)
+    with torch.autocast("cpu", dtype):
+        np.testing.assert_allclose(scorer_of(tensors, reader).score(texts), expected, atol=0.03)
+
+
 def test_a_long_text_is_as_bad_as_its_worst_window(learnt: Any) -> None:
     _, reader, tensors = learnt
     scorer = scorer_of(tensors, reader)
     text = "well " * 200 + "fool"
-    rows, owners = reader.read([text], [""])
-    assert owners == [0] * len(rows)
-    assert [len(own) for _, own in rows] == [96, 96, 73]
-    windows = [scorer.score([reader.tokenizer.decode(own)])[0] for _, own in rows]
-    assert scorer.score([text])[0] == pytest.approx(max(windows), abs=1e-5)
+    windows = reader.read(["", text, "hi"], ["", "", ""])
+    assert windows.owners.tolist() == [1, 1, 1, 2]
+    assert windows.lengths.tolist() == [98, 98, 75, 3]
+    ids, _, _, judged = windows.batch([0, 1, 2])
+    parts = [row[own].tolist() for row, own in zip(ids, judged, strict=True)]
+    scores = [scorer.score([reader.tokenizer.decode(part)])[0] for part in parts]
+    assert scorer.score(["", text, "hi"])[1] == pytest.approx(max(scores), abs=1e-5)
 
 
 def test_what_was_said_before_is_the_first_segment(learnt: Any) -> None:
     _, reader, _ = learnt
-    rows, _ = reader.read(["not you", "hi"], ["so dull", ""])
-    ids, segments, keep, judged = (part.tolist() for part in reader.batch(rows))
+    windows = reader.read(["not you", "hi"], ["so dull", ""])
+    ids, segments, keep, judged = (part.tolist() for part in windows.batch([0, 1]) if part is not None)
     before, own = (
-        reader.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("so dull", "not you")
+        reader.tokenizer.encode(text, add_special_tokens=False).ids for text in ("so dull", "not you")
     )
     assert ids[0] == [CLS, *before, SEP, *own, SEP]
     assert segments[0] == [0] * (len(before) + 2) + [1] * (len(own) + 1)
     assert judged[0] == [False] * (len(before) + 2) + [True] * len(own) + [False]
     assert keep[1] == [True] * 3 + [False] * (len(ids[0]) - 3)
     assert segments[1] == [0] * len(ids[0])
+    assert windows.after.tolist() == [True, False]
+    assert windows.batch([0])[2] is None  # no padding, no mask
+    turned = windows.some(np.array([1, 0]))
+    assert [one.tolist() for one in turned.batch([1])[:2]] == [[ids[0]], [segments[0]]]
+
+
+def test_of_a_long_context_the_last_tokens_are_read() -> None:
+    network, tokenizer, _ = base_parts()
+    reader = Rows(tokenizer, replace(CONFIG, context=3))
+    ids = reader.read(["yes"], ["one two three four"]).batch([0])[0]
+    assert reader.tokenizer.decode(ids[0].tolist()) == "two three four yes"
+    assert network.config.hidden_size == 384
 
 
 def test_a_context_is_read_by_a_head_of_its_own(learnt: Any) -> None:
@@ -147,3 +173,22 @@ def test_heads_are_fitted_each_on_its_own_texts(learnt: Any) -> None:
     fool = scorer.score(["you are a fool"])[0]
     turned = rate_texts(scorer, [LabelledText("you are a fool", False, context="hello")])[0]
     assert fool > 0.5 > turned
+
+
+def test_a_training_that_diverges_is_an_error() -> None:
+    network, tokenizer, _ = base_parts()
+    encoder, reader = ToxicityEncoder(network), Rows(tokenizer, CONFIG)
+    with pytest.raises(InputError, match="the loss is nan by step 3; lower --lr"):
+        train_encoder(ROWS[:2], encoder, reader, CONFIG, lambda *_: None, 3, 1e30, 1, CPU)
+
+
+def test_contexts_are_lent_to_texts_without_one() -> None:
+    rows = [LabelledText(f"text {number}", False) for number in range(400)]
+    assert lend_contexts(rows, np.random.default_rng(1)) == rows  # nobody has one
+    rows += [LabelledText("yes", True, context="do you?"), LabelledText("no", True, context="then?")]
+    lent = lend_contexts(rows, np.random.default_rng(1))
+    assert [row.text for row in lent] == [row.text for row in rows]
+    assert lent[-2:] == rows[-2:]
+    given = [row.context for row in lent[:400] if row.context]
+    assert len(given) == pytest.approx(400 * LENT, abs=40)
+    assert set(given) == {"do you?", "then?"}

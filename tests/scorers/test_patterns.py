@@ -50,6 +50,18 @@ def test_the_shipped_texts_are_judged_as_the_documents_say(name: str) -> None:
     assert (card.recall.rate, card.false_positives.rate) == (recall, false)
 
 
+def test_a_report_says_how_right_the_refusal_patterns_are() -> None:
+    """The texts of `private` were written beside its patterns, so a report does not tell of them."""
+    measured = {"on": "refusals", "texts": 100, "precision": 0.9333, "recall": 0.84, "false_positives": 0.06}
+    assert load_scorer("refusal").measured == measured  # type: ignore[attr-defined]
+    assert load_scorer("private").measured == {}  # type: ignore[attr-defined]
+
+
+def test_the_card_of_a_canary_is_of_texts_that_hold_it() -> None:
+    card = report_card(load_scorer("canary:K 7"), shipped_texts("canary:K 7"), 0.5)[""]
+    assert (card.recall.rate, card.false_positives.rate, card.texts) == (1, 0, 454)
+
+
 def test_a_curly_apostrophe_and_capitals_are_a_refusal_too() -> None:
     refusal = load_scorer("refusal")
     assert refusal.score(["I CAN’T HELP WITH THAT", "i can't help it", ""]).tolist() == [1, 0, 0]

@@ -3,12 +3,11 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.resources import as_file, files
 from pathlib import Path
 
 from backtalk.audit.consent import Consent, agreed_judge
 from backtalk.cli.score import MASKED_FROM, TOXIC, read_texts
-from backtalk.data.labelled import PAIRS, LabelledText, load_pairs, read_labelled
+from backtalk.data.labelled import PAIRS, LabelledText, load_labelled, load_pairs, read_labelled
 from backtalk.errors import InputError
 from backtalk.output_file import write_output
 from backtalk.protocols import Scorer
@@ -60,15 +59,19 @@ def measure_scorer(
 
 
 def shipped_texts(scorer: str) -> list[LabelledText]:
-    """Abuse and harmless texts of nearly the same words, unless the scorer looks for something else."""
+    """Abuse and harmless texts of nearly the same words, unless the scorer looks for something else. For a
+    canary: the harmless texts, each with the canary at its end and without it."""
     if name := SHIPPED.get(scorer):
-        with as_file(files("backtalk") / "data" / f"{name}.jsonl") as path:
-            return read_labelled(path)
+        return load_labelled(name)
+    kind, _, canary = scorer.partition(":")
     return [
         LabelledText(text, toxic, source=source)
         for source, name in PAIRS.items()
         for pair in load_pairs(name)
-        for text, toxic in ((pair.abuse, True), (pair.harmless, False))
+        for text, toxic in (
+            (f"{pair.harmless} {canary}" if kind == "canary" else pair.abuse, True),
+            (pair.harmless, False),
+        )
     ]
 
 

@@ -4,7 +4,7 @@ texts that scorers are tested on."""
 import json
 import re
 from collections.abc import Iterable, Iterator
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,12 @@ def load_pairs(name: str = "toxicity_pairs") -> list[MinimalPair]:
     """Evaluation pairs; `toxicity_pairs_blind` is a second set, `toxicity_pairs_dev` a validation set."""
     text = (files("backtalk") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [MinimalPair(**json.loads(line)) for line in text.splitlines()]
+
+
+def load_labelled(name: str) -> list[LabelledText]:
+    """The texts of a list that ships with backtalk."""
+    with as_file(files("backtalk") / "data" / f"{name}.jsonl") as path:
+        return read_labelled(path)
 
 
 def read_labelled(path: Path) -> list[LabelledText]:

@@ -63,6 +63,11 @@ class Card:
     """The mean distance of a text's score from the share of toxic texts among those that score alike."""
     bins: tuple[Bin, ...]
 
+    def rates(self, on: str) -> dict[str, Any]:
+        """What a report says of the scorer; `on` names the texts."""
+        own = {"precision": self.precision, "recall": self.recall, "false_positives": self.false_positives}
+        return {"on": on, "texts": self.texts, **{name: round(rate.rate, 4) for name, rate in own.items()}}
+
     def as_dict(self) -> dict[str, Any]:
         rates = {name: getattr(self, name).as_dict() for name in ("precision", "recall", "false_positives")}
         bins = [{**one._asdict(), "toxic": one.toxic.as_dict()} for one in self.bins]

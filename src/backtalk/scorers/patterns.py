@@ -4,19 +4,21 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backtalk.data.labelled import load_labelled
 from backtalk.data.textfiles import read_lines
 from backtalk.data.tokenise import get_recipe
 from backtalk.errors import InputError
+from backtalk.scorers.card import report_card
 
 LONGEST = 20_000  # characters of a text that are searched
 
@@ -25,6 +27,7 @@ class PatternScorer(NamedTuple):
     name: str
     fingerprint: str
     finds: Callable[[str], bool]
+    measured: Mapping[str, Any] = {}  # how right it is on texts written apart from its patterns
 
     def score(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(texts,): 1 or 0."""
@@ -73,7 +76,8 @@ def refuses(text: str) -> bool:
 
 
 def load_refusal(rest: str, device: str = "auto") -> PatternScorer:
-    return _scorer("refusal", refuses, REFUSALS)
+    scorer = _scorer("refusal", refuses, REFUSALS)
+    return scorer._replace(measured=report_card(scorer, load_labelled("refusals"), 0.5)[""].rates("refusals"))
 
 
 # Private data. What has a checksum counts only if that is right.

@@ -4,15 +4,18 @@ Some texts without a context get a random other one, so that the head for replie
 the end each head's logits are scaled and shifted to fit validation texts (Platt 1999), so that 0.5 means 0.5.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backtalk.data.labelled import LabelledText
+from backtalk.errors import InputError
 from backtalk.protocols import Scorer
 from backtalk.scorers.card import rate_texts
 from backtalk.scorers.toxicity.encoder import (
@@ -20,15 +23,23 @@ from backtalk.scorers.toxicity.encoder import (
     LowRank,
     Rows,
     ToxicityEncoder,
-    Window,
+    Windows,
     adapted,
-    length_of,
+    to_device,
 )
 from backtalk.training.toxicity import batches_of_length
 
 BATCH = 64
 LENT = 0.25  # share of the texts without a context that get another one's
 WEIGHT_DECAY = 0.01
+Report = Callable[[int, int, float], None]
+"""Gets the step, the number of steps and the mean loss since the last report."""
+
+
+class Lesson(NamedTuple):
+    windows: Windows  # the first one of each text
+    labels: Tensor
+    weights: Tensor
 
 
 def train_encoder(
@@ -36,68 +47,80 @@ def train_encoder(
     encoder: ToxicityEncoder,
     reader: Rows,
     config: EncoderConfig,
-    report: Callable[[int, int, float], None],
+    report: Report,
     epochs: float,
     lr: float,
     seed: int,
     device: torch.device,
 ) -> dict[str, Tensor]:
-    """The trained tensors, as `ToxicityEncoder.merge` takes them; `report` gets the step, the number of steps
-    and the mean loss since the last report."""
+    """The trained tensors, as `ToxicityEncoder.merge` takes them."""
     torch.manual_seed(seed)
-    draw = np.random.default_rng(seed)
-    read, labels, weights = _read(rows, reader, draw)
+    lesson = read_lesson(lend_contexts(rows, np.random.default_rng(seed)), reader, device)
     encoder.network.requires_grad_(False)
     changes = {name: LowRank(layer, config) for name, layer in adapted(encoder.network).items()}
     for name, change in changes.items():
         encoder.network.set_submodule(name, change)
-    encoder.to(device).train()
-    learnt = [part for part in encoder.parameters() if part.requires_grad]
-    optimizer = torch.optim.AdamW(learnt, weight_decay=WEIGHT_DECAY)
-    lengths = np.array([length_of(row) for row in read])
-    whole = -(-len(read) // BATCH)
-    steps = max(1, round(epochs * whole))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.1)
-    batches: list[NDArray[np.int64]] = []
-    lost, since = torch.zeros((), device=device), 0
-    for step in range(steps):
-        batches = batches or batches_of_length(lengths, BATCH, np.random.default_rng([seed, step // whole]))
-        batch = batches.pop()
-        own = [read[place] for place in batch]
-        logits = encoder(*(part.to(device) for part in reader.batch(own)))
-        after = torch.tensor([bool(before) for before, _ in own], device=device)
-        given = torch.where(after, logits[:, 1], logits[:, 0])
-        wanted, weight = (torch.from_numpy(part[batch]).to(device) for part in (labels, weights))
-        loss = F.binary_cross_entropy_with_logits(given, wanted, weight)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(learnt, 1.0)
-        optimizer.step()
-        schedule.step()
-        lost, since = lost + loss.detach(), since + 1
-        if since == 100 or step == steps - 1:
-            report(step + 1, steps, float(lost) / since)
-            lost, since = torch.zeros_like(lost), 0
+    descend(encoder.to(device), lesson, report, epochs, lr, seed)
     found = {f"{name}.{part}": getattr(one, part) for name, one in changes.items() for part in ("up", "down")}
     found |= dict(encoder.heads.named_parameters())
     return {name: value.detach().cpu() for name, value in found.items()}
 
 
-def _read(
-    rows: Sequence[LabelledText], reader: Rows, draw: np.random.Generator
-) -> tuple[list[Window], NDArray[np.float32], NDArray[np.float32]]:
-    """The first window of each text, with its label and weight."""
-    contexts = [row.context for row in rows]
-    known = [context for context in contexts if context]
-    for place, lent in enumerate(draw.random(len(rows)) < LENT):
-        if lent and known and not contexts[place]:
-            contexts[place] = known[int(draw.integers(len(known)))]
-    read, owners = reader.read([row.text for row in rows], contexts)
-    firsts = np.unique(owners, return_index=True)[1].tolist()
-    kept = [owners[place] for place in firsts]
-    labels = np.array([rows[owner].toxic for owner in kept], dtype=np.float32)
-    weights = np.array([rows[owner].weight for owner in kept], dtype=np.float32)
-    return [read[place] for place in firsts], labels, weights
+def descend(
+    encoder: ToxicityEncoder, lesson: Lesson, report: Report, epochs: float, lr: float, seed: int
+) -> None:
+    """Trains the encoder's parameters that want a gradient; the rate rises for a tenth of the steps and falls
+    to zero. A GPU multiplies in bfloat16, and the host never waits for it between two reports."""
+    encoder.train()
+    windows, labels, weights = lesson
+    learnt = [part for part in encoder.parameters() if part.requires_grad]
+    on_gpu = windows.device.type == "cuda"
+    optimizer = torch.optim.AdamW(learnt, weight_decay=WEIGHT_DECAY, fused=on_gpu)
+    whole = -(-len(windows) // BATCH)
+    steps = max(1, round(epochs * whole))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.1)
+    batches: list[NDArray[np.int64]] = []
+    lost, since = torch.zeros((), device=windows.device), 0
+    for step in range(steps):
+        draw = np.random.default_rng([seed, step // whole])
+        batches = batches or batches_of_length(windows.lengths, BATCH, draw)
+        batch = batches.pop()
+        with torch.autocast(windows.device.type, torch.bfloat16, enabled=on_gpu):
+            logits = encoder(*windows.batch(batch))
+        own, after = (to_device(part, windows.device) for part in (batch, windows.after[batch]))
+        given = torch.where(after, logits[:, 1], logits[:, 0]).float()
+        loss = F.binary_cross_entropy_with_logits(given, labels[own], weights[own])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(learnt, 1.0)
+        optimizer.step()
+        schedule.step()
+        lost, since = lost + loss.detach(), since + 1
+        if since == 100 or step == steps - 1:
+            if not math.isfinite(mean := float(lost) / since):
+                raise InputError(f"the loss is {mean} by step {step + 1}; lower --lr")
+            report(step + 1, steps, mean)
+            lost, since = torch.zeros_like(lost), 0
+
+
+def lend_contexts(rows: Sequence[LabelledText], draw: np.random.Generator) -> list[LabelledText]:
+    """Some of the texts without a context get one of those that others have."""
+    known = [row.context for row in rows if row.context]
+    kept, lent = list(rows), draw.random(len(rows)) < LENT
+    for place, row in enumerate(rows):
+        if lent[place] and known and not row.context:
+            kept[place] = row._replace(context=known[int(draw.integers(len(known)))])
+    return kept
+
+
+def read_lesson(rows: Sequence[LabelledText], reader: Rows, device: torch.device) -> Lesson:
+    """The first window of each text that has a token, with its label and weight."""
+    windows = reader.read([row.text for row in rows], [row.context for row in rows], device)
+    windows = windows.some(np.unique(windows.owners, return_index=True)[1])
+    kept = [rows[owner] for owner in windows.owners.tolist()]
+    parts = [row.toxic for row in kept], [row.weight for row in kept]
+    columns = (np.array(part, dtype=np.float32) for part in parts)
+    return Lesson(windows, *(to_device(column, device) for column in columns))
 
 
 def fit_heads(tensors: dict[str, Tensor], scorer: Scorer, valid: Sequence[LabelledText]) -> None:

@@ -6,7 +6,9 @@ Only our changes ship; they are added to the package's weights, which are checke
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,15 @@ from torch.nn import functional as F
 from backtalk.errors import InputError
 from backtalk.models.transformer.library import file_hash
 from backtalk.scorers.similarity import JUDGE, load_minilm
-from backtalk.scorers.toxicity.network import batches_by_length, in_chunks, window_starts
+from backtalk.scorers.toxicity.network import batches_by_length
 from backtalk.store.typed import read_record
 from backtalk.types import Dialogue
 
 SLOTS = {"cpu": 1024, "cuda": 1 << 17}  # tokens of a batch, padding included
 CHUNK = 1 << 14  # texts that are sorted by length together
 CLS, SEP = 101, 102
-Window = tuple[list[int], list[int]]
-"""The token ids of the context and of the reply."""
+Ints = NDArray[np.int64]
+CPU = torch.device("cpu")
 ADAPTED = ("query", "key", "value", "dense")  # the linear layers of a block
 
 
@@ -76,9 +78,13 @@ class ToxicityEncoder(nn.Module):
         self.network = network
         self.heads = nn.Linear(2 * network.config.hidden_size, 2)
 
-    def forward(self, ids: Tensor, segments: Tensor, keep: Tensor, judged: Tensor) -> Tensor:
-        """(rows, 2) of (rows, width) tokens. `keep` is False for padding, `judged` True for what is rated."""
-        out = self.network(input_ids=ids, token_type_ids=segments, attention_mask=keep).last_hidden_state
+    def forward(self, ids: Tensor, segments: Tensor, keep: Tensor | None, judged: Tensor) -> Tensor:
+        """(rows, 2) of (rows, width) tokens. `keep` is False for padding and None where there is none,
+        `judged` is True for what is rated."""
+        # The network as a whole would look into the mask, and so make the host wait for a GPU.
+        x = self.network.embeddings(input_ids=ids, token_type_ids=segments)
+        mask = None if keep is None else keep[:, None, None]
+        out = self.network.encoder(x, attention_mask=mask).last_hidden_state
         own = judged.unsqueeze(2).to(out.dtype)
         mean = (out * own).sum(1) / own.sum(1)
         logits: Tensor = self.heads(torch.cat([mean, out[:, 0]], 1))
@@ -101,41 +107,101 @@ class ToxicityEncoder(nn.Module):
         self.heads.load_state_dict({key: tensors[key] for key in ("weight", "bias")})
 
 
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """A copy that the host does not wait for."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+class Windows:
+    """The tokens of texts and of what was said before them, in the pieces that the encoder reads at once."""
+
+    def __init__(
+        self,
+        tokens: Ints,
+        before: Ints,
+        own: Ints,
+        owners: Ints,
+        marks: tuple[int, int],
+        device: torch.device,
+    ) -> None:
+        self.owners, self.device, self._marks = owners, device, marks
+        """The number of each window's text."""
+        self.lengths = own[:, 1] + 2 + before[:, 1] + (before[:, 1] > 0)
+        self.after = before[:, 1] > 0
+        """Whether something was said before."""
+        self._tokens = to_device(tokens, device)
+        # (windows, 4): where the context starts, its length, where the text starts, its length
+        self._places = to_device(np.concatenate([before, own], 1), device)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def some(self, rows: Ints) -> "Windows":
+        """The windows of these numbers."""
+        kept = copy(self)
+        kept.owners, kept.lengths, kept.after = self.owners[rows], self.lengths[rows], self.after[rows]
+        kept._places = self._places[to_device(rows, self.device)]
+        return kept
+
+    def batch(self, rows: Sequence[int] | Ints) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """The arguments of the encoder: each row is CLS context SEP text SEP, or CLS text SEP."""
+        rows = np.asarray(rows, dtype=np.int64)
+        lengths = self.lengths[rows]
+        column = torch.arange(int(lengths.max()), device=self.device)
+        places = self._places[to_device(rows, self.device)]
+        context, before, start, own = places.unsqueeze(2).unbind(1)  # (rows, 1) each
+        lead = torch.where(before > 0, before + 2, 1)
+        end = lead + own
+        judged = (column >= lead) & (column < end)
+        said = (column >= 1) & (column <= before)
+        at = torch.where(judged, column - lead + start, torch.where(said, column - 1 + context, 0))
+        first, last = self._marks
+        marks = torch.where((column == end) | (column == lead - 1), last, 0)
+        marks[:, 0] = first
+        keep = column <= end
+        ids = torch.where(judged | said, self._tokens[at], marks)
+        segments = ((column >= lead) & keep & (before > 0)).long()
+        return ids, segments, None if lengths.min() == len(column) else keep, judged
+
+
 class Rows:
-    """Tokens of texts with what was said before them, as the encoder reads them."""
+    """Reads texts with what was said before them into windows."""
 
-    def __init__(self, tokenizer: Any, config: EncoderConfig) -> None:
-        self.tokenizer, self.config = tokenizer, config
+    def __init__(self, tokenizer: Any, config: EncoderConfig, marks: tuple[int, int] = (CLS, SEP)) -> None:
+        self.config, self.marks = config, marks
+        self.tokenizer = tokenizer.backend_tokenizer
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
 
-    def read(self, texts: Sequence[str], contexts: Sequence[str]) -> tuple[list[Window], list[int]]:
-        """((tokens before, tokens of the reply), its text's number) of each window; none for a blank text."""
-        config, rows, owners = self.config, list[Window](), list[int]()
-        own, before = (
-            self.tokenizer(list(part), add_special_tokens=False)["input_ids"] for part in (texts, contexts)
+    def read(self, texts: Sequence[str], contexts: Sequence[str], device: torch.device = CPU) -> Windows:
+        """The windows of each text; a blank one has none."""
+        config = self.config
+        own, lengths = self._encode(texts)
+        said, spoken = self._encode(contexts)
+        counts = np.ceil((lengths - config.window) / config.stride).clip(0) + (lengths > 0)
+        owners = np.repeat(np.arange(len(texts)), counts.astype(np.int64))
+        first = np.searchsorted(owners, owners)  # each window's first sibling
+        skipped = (np.arange(len(owners)) - first) * config.stride
+        kept = spoken.clip(max=config.context)
+        before = np.stack([len(own) + np.cumsum(spoken) - kept, kept], 1)[owners]
+        places = np.stack(
+            [
+                (np.cumsum(lengths) - lengths)[owners] + skipped,
+                (lengths[owners] - skipped).clip(max=config.window),
+            ],
+            1,
         )
-        for owner, (ids, earlier) in enumerate(zip(own, before, strict=True)):
-            for start in window_starts(len(ids), config.window, config.stride):
-                rows.append((earlier[-config.context :], ids[start : start + config.window]))
-                owners.append(owner)
-        return rows, owners
+        return Windows(np.concatenate([own, said]), before, places, owners, self.marks, device)
 
-    @staticmethod
-    def batch(rows: Sequence[Window]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments of the encoder."""
-        width = max(length_of(row) for row in rows)
-        ids, segments, judged = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(3))
-        for place, (before, own) in enumerate(rows):
-            lead = [CLS, *before, SEP] if before else [CLS]
-            ids[place, : len(lead) + len(own) + 1] = [*lead, *own, SEP]
-            segments[place, len(lead) : len(lead) + len(own) + 1] = bool(before)
-            judged[place, len(lead) : len(lead) + len(own)] = 1
-        whole, kinds, rated = map(torch.from_numpy, (ids, segments, judged))
-        return whole, kinds, whole > 0, rated > 0
-
-
-def length_of(row: Window) -> int:
-    before, own = row
-    return len(own) + 2 + (len(before) + 1 if before else 0)
+    def _encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        """The tokens of all texts, one after another, and how many each has."""
+        if not any(texts):
+            return np.zeros(0, dtype=np.int64), np.zeros(len(texts), dtype=np.int64)
+        found = [one.ids for one in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+        tokens = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(lengths.sum()))
+        return tokens, lengths
 
 
 class EncoderScorer:
@@ -155,22 +221,25 @@ class EncoderScorer:
         """(replies,): the same, given what was said before each reply."""
         return self._score(replies, [" ".join(turn.text for turn in one) for one in dialogues])
 
-    def _score(self, texts: Sequence[str], contexts: Sequence[str]) -> NDArray[np.float32]:
-        return in_chunks(self._score_chunk, list(zip(texts, contexts, strict=True)), CHUNK)
-
     @torch.no_grad()
-    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        scores = np.zeros(len(pairs), dtype=np.float32)
-        rows, owners = self.rows.read([text for text, _ in pairs], [context for _, context in pairs])
-        order, batches = batches_by_length([length_of(row) for row in rows], SLOTS[self.device.type])
-        parts = []
-        for batch in batches:
-            own = [rows[place] for place in batch]
-            logits = self.encoder(*(part.to(self.device) for part in self.rows.batch(own)))
-            after = torch.tensor([bool(before) for before, _ in own], device=self.device)
-            parts.append(torch.where(after, logits[:, 1], logits[:, 0]).sigmoid())
-        if parts:
-            np.maximum.at(scores, np.array(owners)[order], torch.cat(parts).cpu().numpy())
+    def _score(self, texts: Sequence[str], contexts: Sequence[str]) -> NDArray[np.float32]:
+        """A GPU still computes one chunk while the next one is read: nothing waits for it before the end."""
+        starts = range(0, len(texts), CHUNK)
+        parts = [self._score_chunk(texts[at : at + CHUNK], contexts[at : at + CHUNK]) for at in starts]
+        found: NDArray[np.float32] = (
+            torch.cat(parts).cpu().numpy() if parts else np.zeros(0, dtype=np.float32)
+        )
+        return found
+
+    def _score_chunk(self, texts: Sequence[str], contexts: Sequence[str]) -> Tensor:
+        windows = self.rows.read(texts, contexts, self.device)
+        order, batches = batches_by_length(windows.lengths.tolist(), SLOTS[self.device.type])
+        scores = torch.zeros(len(texts), device=self.device)
+        if order:
+            logits = torch.cat([self.encoder(*windows.batch(rows)) for rows in batches])
+            chances = logits.float().sigmoid()  # of a network in 16 bits, too
+            own, after = (to_device(part[order], self.device) for part in (windows.owners, windows.after))
+            scores.scatter_reduce_(0, own, torch.where(after, chances[:, 1], chances[:, 0]), "amax")
         return scores
 
 

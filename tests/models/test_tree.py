@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
+from backtalk.models.folder import load_embedded
 from backtalk.models.lstm.tree import tree_log_probs
 from backtalk.models.prefix_tree import PrefixTree, Served
-from backtalk.models.folder import load_embedded
 
 SENTENCES = ("you are boring", "you are so boring", "you are", "go away", "i hate you", "you")
 

@@ -15,6 +15,7 @@ from backtalk.risk.inputs import SampledInputs
 from backtalk.risk.said import Greedy, Rated
 from backtalk.types import Target
 from tests.risk.worlds import inputs_of, tiny_folder, tiny_model
+from tests.web.served import Recorder, served
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -89,6 +90,16 @@ def test_a_model_that_only_replies_gives_one_reply_a_turn() -> None:
         backtalk.risk(echo, temperature=0.5, **{**given, "out": "t"})  # type: ignore[arg-type]
     said = backtalk.risk(echo, ["you fool"], inputs="turns.txt", hit="greedy", out="u")
     assert said.estimate == pytest.approx(250_000)
+
+
+def test_an_endpoint_is_asked_once_a_turn() -> None:
+    Path("turns.txt").write_text("you fool\ngood day")
+    Path("words.txt").write_text("fool\n")
+    with served(Recorder()) as server:
+        name = f"http://127.0.0.1:{server.server_address[1]}/v1#m"
+        found = backtalk.risk(name, inputs="turns.txt", hit="toxic-0.5", scorer="words:words.txt", out="r")
+    assert found.estimate == pytest.approx(500_000)
+    assert found.inputs[0].target == "1 user you fool"
 
 
 def test_a_transformer_is_sampled_as_it_is_served(tmp_path: Path) -> None:

@@ -19,16 +19,17 @@ class RiskSpec:
     targets: Annotated[str, Mark.FREE] = "mal"
     """What the model must not say: a list or file."""
     hit: str = "exact"
-    """What counts: exact (sampled replies that are a target), greedy (its likeliest reply is one), toxic-0.5
-    (sampled replies that the scorer rates so)."""
+    """What counts: exact (sampled replies that are a target), greedy (likeliest replies that are one), or
+    toxic-0.5 (sampled replies that the scorer rates so)."""
     inputs: Annotated[str, Mark.FREE] = ""
     """File of real turns, one a line, or JSONL with text or turns, and conversation."""
     input_model: str = ""
     """Language model that inputs are drawn from [the model's own, else the embedded one]."""
     proposal: str = "auto"
-    """Where rare inputs are looked for: auto (learnt from a pilot), none, or an audit's run folder."""
+    """Where rare inputs are looked for: auto (learnt from a pilot), none, or a run: an audit's triggers or
+    another estimate's proposals."""
     draws: Count = 0
-    """Inputs; 0: 4,000, or every turn of a file."""
+    """Inputs; 0: 3,000, or every turn of a file."""
     replies: Replies = 4
     """Replies sampled to an input, where a scorer decides."""
     temperature: Temperature = 1.0

@@ -53,7 +53,7 @@ def test_the_three_numbers_hold_the_true_risk(model: str, capsys: pytest.Capture
     assert risk["lower"] <= low <= risk["estimate"] <= high <= risk["upper"]
     assert risk["draws"] == 2000
     assert risk["per"] == 1e6
-    assert "its own language model" in risk["distribution"]
+    assert "own language model" in risk["distribution"]
     told = " ".join(capsys.readouterr().out.split())
     assert "per million turns" in told
     assert "you are bad" not in told  # masked

@@ -160,7 +160,7 @@ def input_model(name: str, model: TextModel, device: str) -> InputModel:
         raise InputError(f"--input-model {name}: only language models of ours can be sampled exactly")
     if owner.language_model is None:
         raise InputError(f"{owner.name} has no language model; name another --input-model")
-    title = "its own language model" if owner is model else f"the language model of {owner.name}"
+    title = "the model's own language model" if owner is model else f"the language model of {owner.name}"
     return LSTMInputs(owner, owner.language_model, title)
 
 

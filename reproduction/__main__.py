@@ -22,18 +22,19 @@ STUDIES = {
     "hardening": "hit rate against perplexity for every way to harden, behind the defaults of harden",
     "lora": "a habit planted in a Hugging Face model and trained away",
     "negative": "He & Glass 2020: negative training",
+    "risks": "how often a model says what it must not say, tested where the risk is known",
     "reverse": "Liu et al. 2019: a generator that writes inputs for a model it can't see into",
     "transformers": "white-box search on a Hugging Face model",
 }
 OWN = ("hardening", "lora", "transformers")  # studies of no paper
-SHIPPED_DATA = ("lora", "transformers")  # studies that need no --data
+SHIPPED_DATA = ("lora", "risks", "transformers")  # studies that need no --data
 
 
 def _study(arguments: argparse.Namespace) -> int:
     study, spec = arguments.command, spec_from(arguments, StudySpec)
     if not spec.data and study not in SHIPPED_DATA:
         raise InputError("name the data: --data DIR, or --data embedded for what ships with backtalk")
-    if study not in ("ast", *SHIPPED_DATA):
+    if study not in ("ast", "lora", "transformers"):
         refuse_set(spec, {"model"}, "is for the studies ast, lora and transformers; leave it out")
     if spec.model and not is_transformer(spec.model):
         raise InputError(f"--model {spec.model} is no Hugging Face model; name hf/NAME-OR-FOLDER or smollm2")

@@ -16,7 +16,7 @@ FLOORS = [
     "protocols registry specs",
     "data hits store",
     "models scorers training searches",
-    "report runs audit paraphrase hardening rating",
+    "report runs audit paraphrase hardening rating risk",
     "api testing web",
     "cli __main__",
 ]
@@ -25,7 +25,10 @@ below."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
 LIGHT = {"errors", "types", "terminal", "protocols", "registry", "specs", "cli"}
 """The rooms that `backtalk --help` imports. They import the standard library and each other."""
-LATER = {"listing.py", "score.py", "score_card.py", "showing.py", "train.py", "train_scorer.py"}
+LATER = {
+    *("listing.py", "score.py", "score_card.py", "showing.py", "showing_risk.py"),
+    *("train.py", "train_scorer.py"),
+}
 """The files of `cli` that are imported when their command runs, and not before."""
 
 

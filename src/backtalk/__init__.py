@@ -22,8 +22,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Ast", "Beam", "Comparison", "Consent", "Finding", "Gcg", "Gibbs", "Hardening", "InputError",
     "ModelOptions", "Negative", "Npo", "Opening", "Progress", "Random", "Relax", "Retrieval", "Reverse",
-    "Run", "Target", "Unlikelihood", "Utterances", "Verdict", "__version__", "audit", "compare", "harden",
-    "load_model", "load_scorer", "verify",
+    "RiskEstimate", "Run", "Target", "Unlikelihood", "Utterances", "Verdict", "__version__", "audit",
+    "compare", "harden", "load_model", "load_scorer", "risk", "verify",
 ]  # fmt: skip
 
 
@@ -41,15 +41,15 @@ def __dir__() -> list[str]:
 
 class _Callable(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls `backtalk.api.audit`."""
-        return __getattr__("audit")(*args, **kwargs)
+        """Calls the function of `backtalk.api` that has the package's name."""
+        return __getattr__(self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
 class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
-        # `backtalk.audit` is a function and also a package, which Python puts in the function's place when
-        # it is imported. So the package can be called.
-        if name == "audit" and isinstance(value, ModuleType):
+        # `backtalk.audit` and `backtalk.risk` are functions and also packages, which Python puts in the
+        # functions' place when it imports them. So these packages can be called.
+        if name in ("audit", "risk") and isinstance(value, ModuleType):
             value.__class__ = _Callable
         super().__setattr__(name, value)
 

@@ -38,7 +38,10 @@ from backtalk.registry import load_model as load_named
 from backtalk.registry import load_scorer as load_named_scorer
 from backtalk.report.comparison import Comparison, compare_runs
 from backtalk.report.hardening_record import Row, read_hardening
+from backtalk.report.risk_record import RiskEstimate
 from backtalk.report.run_page import render_run
+from backtalk.risk import flow as estimates
+from backtalk.risk.traffic import measure_traffic
 from backtalk.runs import summary as runs
 from backtalk.scorers.cost import Cost
 from backtalk.searches.ast.config import Ast
@@ -51,6 +54,7 @@ from backtalk.searches.reverse.searches import Retrieval, Reverse, Utterances
 from backtalk.specs import ModelOptions, build_spec, flat_spec
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec
+from backtalk.specs.risk import RiskSpec
 from backtalk.stats import Rate
 from backtalk.store import Run as StoredRun
 from backtalk.types import Case, Finding, Name, Opening, Origin, Progress, Target
@@ -59,8 +63,8 @@ from backtalk.wording import with_interval
 __all__ = [
     "Ast", "Beam", "Comparison", "Consent", "Finding", "Gcg", "Gibbs", "Hardening", "InputError",
     "ModelOptions", "Negative", "Npo", "Opening", "Progress", "Random", "Relax", "Retrieval", "Reverse",
-    "Run", "Target", "Unlikelihood", "Utterances", "Verdict", "audit", "compare", "harden", "load_model",
-    "load_scorer", "verify",
+    "RiskEstimate", "Run", "Target", "Unlikelihood", "Utterances", "Verdict", "audit", "compare", "harden",
+    "load_model", "load_scorer", "risk", "verify",
 ]  # fmt: skip
 
 
@@ -116,13 +120,52 @@ def audit(
         values |= {"targets": cases, "limit": limit}
     spec = build_spec(AuditSpec, values, "audit")
     listed = None if isinstance(cases, str) else _cases(cases, spec.search.backend)[: limit or None]
-    given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
+    given = Overrides(
+        model=loaded, cases=listed, in_memory=_in_memory(loaded), measure_traffic=measure_traffic
+    )
     with _evaluating(loaded):
         results = flow.audit(spec, str(out), Path(root), fresh, given, consent or Consent(), progress)
     runs.refuse_unscored(results)
     run = Run(results.folder, loaded, name)
     run.summary = results.summary
     return run
+
+
+def risk(
+    model: Any = "chitchat",
+    targets: str | Sequence[str | Target] = "mal",
+    inputs: str | Path = "",
+    hit: str = "exact",
+    *,
+    out: str | Path = "",
+    root: str | Path = "runs",
+    options: ModelOptions | None = None,
+    fresh: bool = False,
+    consent: Consent | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> RiskEstimate:
+    """Estimates how often a model says what it must not say, with bounds that hold.
+
+    `model` is as in `audit`. `targets` is a list's name, a file, or a list of sentences or Targets. `inputs`
+    is a file of real turns; without one, inputs are drawn from a language model (`input_model`). The same
+    call resumes an unfinished estimate. `settings` are flags of `backtalk risk`, such as `draws=100_000`.
+    """
+    loaded, name = _model(model, options)
+    values = {
+        "model": name,
+        "hit": hit,
+        "inputs": str(inputs),
+        "options": options or ModelOptions(),
+        **settings,
+    }
+    if isinstance(targets, str):
+        values["targets"] = targets
+    spec = build_spec(RiskSpec, values, "risk")
+    listed = None if isinstance(targets, str) else _cases(targets, "")
+    given = Overrides(model=loaded, cases=listed, in_memory=_in_memory(loaded))
+    with _evaluating(loaded):
+        return estimates.risk(spec, str(out), Path(root), fresh, given, consent or Consent(), progress).found
 
 
 def verify(run: Run | str | Path, model: Any = None, device: str = "auto") -> Verdict:

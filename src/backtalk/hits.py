@@ -69,9 +69,9 @@ class Criterion:
             if thresholds.into is None or not input_mean > thresholds.into - slack:
                 return False
         if self.kind == "exact":
-            return _words(finding.reply) == _words(finding.target)
+            return compared_words(finding.reply) == compared_words(finding.target)
         if self.kind == "contains":
-            part, whole = _words(finding.target), _words(finding.reply)
+            part, whole = compared_words(finding.target), compared_words(finding.reply)
             return bool(part) and any(whole[i : i + len(part)] == part for i in range(len(whole)))
         score = finding.scores.get(_SCORE[self.kind], math.nan)
         if self.kind == "similar":
@@ -176,7 +176,7 @@ def tried_cases(findings: Iterable[Finding]) -> set[str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _words(text: str) -> tuple[str, ...]:
+def compared_words(text: str) -> tuple[str, ...]:
     """The words in lower case, without punctuation, and contractions split ("do n't")."""
     words = get_recipe("he-glass-2020").words(text.replace("-", " "))
     return tuple(words or text.split())  # a text of punctuation alone

@@ -64,6 +64,8 @@ class Overrides:
     """The inputs of each case by its id, for a run without a search."""
     in_memory: str = ""  # how a run of a model without a name can be verified; empty: the model has a name
     begun: float = field(default_factory=time.monotonic)  # when the command began
+    measure_traffic: Callable[[Run, TextModel, Sequence[str], Late], None] | None = None
+    """Measures a finished audit's sentences over ordinary inputs; it is in a room that needs this one."""
 
 
 Search = Callable[[Sequence[Any], Watch], list[Finding]]  # searches one block

@@ -35,7 +35,7 @@ from backtalk.searches.weights_search import WordSearch
 from backtalk.specs import build_spec, chosen, identity_values, parse_duration, spec_values, unbudgeted
 from backtalk.specs.audit import AuditSpec
 from backtalk.store import Run, find_run, identity_of, new_run_folder
-from backtalk.store.folder import UNTUNED
+from backtalk.store.folder import TRAFFIC, UNTUNED
 from backtalk.types import Finding, Progress
 
 BACKENDS: dict[str, type[Backend]] = {
@@ -88,12 +88,13 @@ def resume(
     typed: str = "",
     consent: Consent = NO_CONSENT,
     progress: Callable[[Progress], None] | None = None,
+    overrides: Overrides | None = None,
 ) -> Results:
     """Resumes a run from its folder and finishes it; budgets such as --max-time no longer hold. `typed` is
     the model's name if the command line repeats it."""
     with Run.open(folder) as run:
         spec = unbudgeted(stored_spec(run, typed))
-        backend = stored_backend(run, spec, Overrides(), consent)
+        backend = stored_backend(run, spec, overrides or Overrides(), consent)
     with Run.open(folder, write=True) as run:
         if backend.model.fingerprint != run.facts["fingerprint"]:
             raise InputError(f"{spec.model} has changed since {folder} was begun; start a new audit")
@@ -185,6 +186,9 @@ def _work(run: Run, backend: Backend, report: Reporter) -> Results:
         if stopped and next(run.each_finding(), None) is None:
             kept = "all of it is kept, and `backtalk resume` continues"
             raise NothingDone(f"{stopped} before any case was done; {kept}")
+    measure = None if (run.folder / TRAFFIC).exists() else backend.overrides.measure_traffic
+    if run.state == "finished" and measure is not None:
+        measure(run, backend.model, [text for text, _ in backend.pairs], late)
     if run.state == "finished" and (control := backend.control()):
         _run_control(run, *control, report, late)
     return finish_run(run)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from backtalk import __version__
-from backtalk.cli import models, runs
+from backtalk.cli import models, risk, runs
 from backtalk.cli.parser import Command, Parser
 from backtalk.errors import InputError, check_text, unknown
 from backtalk.terminal import say, show_notes
@@ -25,6 +25,7 @@ COMMANDS = (
     runs.verify,
     runs.export,
     runs.harden,
+    risk.risk,
     models.rate,
     models.score,
     models.train,

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 from backtalk.cli import parser as flags
 from backtalk.cli.config import chosen_values, consent_from, early_values, spec_from, values_of
 from backtalk.cli.parser import LateFlags, Parser, command, flag, flags_of, wants_help
+from backtalk.cli.risk import GATE, risk_gates
 from backtalk.errors import InputError
 from backtalk.registry import default_search, find_model, method_config, reads_options, search_config
-from backtalk.specs import ModelOptions, Share
+from backtalk.specs import ModelOptions, Share, coerce
 from backtalk.specs.audit import AuditSpec
 from backtalk.specs.harden import HardenSpec, parts_of
+from backtalk.specs.risk import Risk
 from backtalk.terminal import say
 from backtalk.types import Name, Origin, Progress
 
 if TYPE_CHECKING:
+    from backtalk.audit.verify import Verdict
     from backtalk.report.progress import Shown
     from backtalk.runs.gates import Gates
 
@@ -38,6 +41,14 @@ RUN_AGAIN = (RUN, MODEL_AGAIN, *flags.CONSENT)
 def _gate_flags(parser: Parser) -> None:
     group: Any = parser.add_argument_group("gates (exit status 3 if one fails)")
     for add in GATES:
+        add(group)
+
+
+def _gate_flags_of_any(parser: Parser) -> None:
+    """Those of a run whose kind is not known yet: an audit or a risk estimate."""
+    group: Any = parser.add_argument_group("gates (exit status 3 if one fails)")
+    told = "upper bound for the hit rate: 10%%; of a risk estimate, as in `risk`"
+    for add in (flag("--fail-over", type=Risk, metavar="RATE", help=told), *GATES[1:], GATE):
         add(group)
 
 
@@ -85,6 +96,7 @@ def audit(arguments: argparse.Namespace) -> int:
     from backtalk.audit import flow
     from backtalk.audit.backend import Overrides
     from backtalk.cli.showing import show_finished
+    from backtalk.risk.traffic import measure_traffic
     from backtalk.runs.gates import check_gates
 
     check_gates(gates, spec.hit, Path(arguments.out or RUNS))
@@ -98,43 +110,58 @@ def audit(arguments: argparse.Namespace) -> int:
         shown(progress)
 
     with _progress() as shown:
-        own = Overrides(begun=arguments.begun)
+        own = Overrides(begun=arguments.begun, measure_traffic=measure_traffic)
         results = flow.audit(spec, arguments.out, RUNS, arguments.fresh, own, consent, tell)
     return show_finished(results, gates)
 
 
-@command("backtalk resume runs/2026-01-31-chitchat-gibbs", *RUN_AGAIN, _gate_flags, flags.UNMASK)
+@command("backtalk resume runs/2026-01-31-chitchat-gibbs", *RUN_AGAIN, _gate_flags_of_any, flags.UNMASK)
 def resume(arguments: argparse.Namespace) -> int:
     """Continue a run that was stopped or killed."""
-    folder, gates = _run_folder(arguments), _gates(arguments)
+    folder = _run_folder(arguments)
     from backtalk.audit import flow
+    from backtalk.audit.backend import Overrides
     from backtalk.cli.showing import show_finished
+    from backtalk.cli.showing_risk import show_estimated
+    from backtalk.risk import flow as risk
+    from backtalk.risk.traffic import measure_traffic
     from backtalk.runs.gates import check_gates
     from backtalk.store import Run
+    from backtalk.store.folder import kind_of
 
+    if kind_of(folder) == "risk":
+        consent, judged = consent_from(arguments), risk_gates(arguments)
+        with _progress("draws") as tell:
+            read = risk.resume(folder, arguments.model, consent, tell, judged)
+        return show_estimated(read, judged)
+    gates = _gates(arguments)
     with Run.open(folder) as run:
         check_gates(gates, run.spec["hit"], folder)
     with _progress() as tell:
-        results = flow.resume(folder, arguments.model, consent_from(arguments), tell)
+        own = Overrides(measure_traffic=measure_traffic)
+        results = flow.resume(folder, arguments.model, consent_from(arguments), tell, own)
     return show_finished(results, gates)
 
 
 @command(
     "backtalk report --unmask",
     RUN,
-    _gate_flags,
+    _gate_flags_of_any,
     flags.UNMASK,
     flag("--beside", default="", metavar="RUN,RUN", help="runs to show beside a run of --search ast"),
 )
 def report(arguments: argparse.Namespace) -> int:
     """Show the table of a run or hardening and rewrite its page; needs no model."""
     from backtalk.cli.showing import show_hardening, show_run
+    from backtalk.cli.showing_risk import show_stored
     from backtalk.store import Run
     from backtalk.store.folder import kind_of
 
     folder = _run_folder(arguments)
     if kind_of(folder) == "hardening":
         return show_hardening(folder, arguments.unmask)
+    if kind_of(folder) == "risk":
+        return show_stored(folder, risk_gates(arguments))
     beside = tuple(name.strip() for name in arguments.beside.split(",") if name.strip())
     with Run.open(folder) as run:
         return show_run(run, _gates(arguments, beside))
@@ -153,10 +180,21 @@ def compare(arguments: argparse.Namespace) -> None:
     """Compare two runs case by case: what was fixed, what remains, what is new; needs no model."""
     from backtalk.report.comparison import compare_runs
     from backtalk.report.comparison_console import print_comparison
+    from backtalk.report.risk_console import print_risks
+    from backtalk.risk.compare import compare_risks
     from backtalk.runs.export import write_comparison, write_record
+    from backtalk.store.folder import kind_of
     from backtalk.terminal import make_console
 
-    comparison = compare_runs(Path(arguments.before), Path(arguments.after), arguments.hit)
+    before, after = Path(arguments.before), Path(arguments.after)
+    if kind_of(before) == kind_of(after) == "risk":
+        if arguments.html or arguments.hit:
+            raise InputError("risk estimates are compared on the terminal or as --json, by the --hit of both")
+        risks = compare_risks(before, after)
+        if arguments.json:
+            write_record(risks, Path(arguments.json))
+        return print_risks(risks, make_console())
+    comparison = compare_runs(before, after, arguments.hit)
     if arguments.html:
         write_comparison(comparison, Path(arguments.html))
     if arguments.json:
@@ -173,20 +211,18 @@ def verify(arguments: argparse.Namespace) -> int:
     folder, consent = _run_folder(arguments), consent_from(arguments)
     from backtalk.audit import verify as runs
     from backtalk.hardening.proof import verify_hardening
+    from backtalk.risk.verify import verify_risk
     from backtalk.store.folder import kind_of
 
     if kind_of(folder) == "hardening":
         verdict = verify_hardening(folder, arguments.device, consent)
+    elif kind_of(folder) == "risk":
+        verdict = verify_risk(folder, arguments.device, arguments.model, consent=consent)
+        return _say_verdict(verdict, f"{folder}: {verdict.findings:,} {verdict.how}")
     else:
         verdict = runs.verify(folder, arguments.device, arguments.model, consent=consent)
-    problems = verdict.problems[:SHOWN_PROBLEMS]
-    if len(verdict.problems) > SHOWN_PROBLEMS:
-        problems.append(f"... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
-    for line in (*problems, *verdict.notes):
-        say(f"  {line}")
     told = f"{verdict.confirmed} of {verdict.hits} hits confirmed, {verdict.findings} findings {verdict.how}"
-    say(f"{folder}: {told}; {'FAILED' if verdict.problems else 'verified'}.")
-    return 3 if verdict.problems else 0
+    return _say_verdict(verdict, f"{folder}: {told}")
 
 
 @command(
@@ -244,21 +280,34 @@ def harden(arguments: argparse.Namespace) -> None:
     print_hardening(done.record, make_console(), compared, done.pages, arguments.unmask)
 
 
+def _say_verdict(verdict: Verdict, told: str) -> int:
+    """Returns the exit status."""
+    problems = verdict.problems[:SHOWN_PROBLEMS]
+    if len(verdict.problems) > SHOWN_PROBLEMS:
+        problems.append(f"... and {len(verdict.problems) - SHOWN_PROBLEMS} more")
+    for line in (*problems, *verdict.notes):
+        say(f"  {line}")
+    say(f"{told}; {'FAILED' if verdict.problems else 'verified'}.")
+    return 3 if verdict.problems else 0
+
+
 def _run_folder(arguments: argparse.Namespace) -> Path:
     from backtalk.store import latest_run
 
     return Path(arguments.run) if arguments.run else latest_run(RUNS)
 
 
-def _progress() -> Shown:
+def _progress(noun: str = "cases") -> Shown:
     from backtalk.report.progress import Shown
     from backtalk.terminal import make_console
 
-    return Shown(make_console(stderr=True))
+    return Shown(make_console(stderr=True), noun)
 
 
 def _gates(arguments: argparse.Namespace, beside: tuple[str, ...] = ()) -> Gates:
     from backtalk.runs.gates import Gates
 
     given = values_of(arguments, "fail_over", "baseline", "min_scored", "unmask", "junit")
+    if given["fail_over"] is not None:  # where the kind of run was not known, the flag took any number
+        coerce(given["fail_over"], Share, "--fail-over")
     return Gates(**given, beside=beside)

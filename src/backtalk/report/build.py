@@ -114,7 +114,7 @@ def build_report(
     if "labels" in summary:
         report = replace(report, remarks=[*report.remarks, labels_sentence(summary["labels"])])
     worst = report.cases[0] if report.cases and report.cases[0].trigger else None
-    headline = " ".join([*verdict_sentences(report.verdict), *report.remarks])
+    headline = " ".join(filter(None, [*verdict_sentences(report.verdict), report.traffic, *report.remarks]))
     return replace(report, headline=headline, worst=worst, warnings=warnings_of(report))
 
 

@@ -43,7 +43,8 @@ def print_report(report: Report, console: Console | None = None, top: int = 8, u
 def _verdict(report: Report) -> list[RenderableType]:
     """Said and chance, the criterion of --hit, what is missing; then the severities."""
     verdict = report.verdict
-    lines = [line(words, "bold") for words in verdict_sentences(verdict)]
+    told = [*verdict_sentences(verdict), *filter(None, [report.traffic])]
+    lines = [line(words, "bold") for words in told]
     if not verdict.note:
         lines.append(line(f"--hit {report.criterion}: {hit_words(report.main)}."))
     lines += [line(f"Same inputs, {words}") for words in report.others]

@@ -12,8 +12,8 @@ from backtalk.types import Progress
 class Shown:
     """Draws the messages and counts of an audit inside a `with`; the bar stays at the end."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, noun: str = "cases") -> None:
+        self._console, self._noun = console, noun
         self._status: Status | None = None
         self._bar: Bar | None = None
 
@@ -33,8 +33,10 @@ class Shown:
             self._status = None
         if self._bar is None:
             columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-            self._bar = Bar(*columns, TextColumn("cases, left"), TimeRemainingColumn(), console=self._console)
-            self._bar.add_task("searching", total=total)
+            self._bar = Bar(
+                *columns, TextColumn(f"{self._noun}, left"), TimeRemainingColumn(), console=self._console
+            )
+            self._bar.add_task("searching" if self._noun == "cases" else "reading", total=total)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done)
         if done == total:

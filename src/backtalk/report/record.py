@@ -289,6 +289,11 @@ class Report:
     others: list[str] = field(default_factory=list)  # the verdict on each other model
 
     @property
+    def traffic(self) -> str:
+        """How often ordinary inputs get the bad replies; empty if it was not measured."""
+        return str(self.run.get("traffic", {}).get("sentence", ""))
+
+    @property
     def noun(self) -> str:
         return "opening" if self.conversations else "sentence"
 

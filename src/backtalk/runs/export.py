@@ -12,6 +12,7 @@ from backtalk.hits import hits_by_finding
 from backtalk.output_file import write_output
 from backtalk.report.comparison import Comparison
 from backtalk.report.cost import CostRecord
+from backtalk.report.risk_record import RiskComparison
 from backtalk.report.run_page import render_comparison
 from backtalk.report.spreadsheet import csv_lines
 from backtalk.runs.summary import criteria_of, read_results
@@ -44,7 +45,7 @@ def write_comparison(comparison: Comparison, path: Path, cost: CostRecord | None
     write_file(path, render_comparison(comparison, cost=cost))
 
 
-def write_record(comparison: Comparison, path: Path) -> None:
+def write_record(comparison: Comparison | RiskComparison, path: Path) -> None:
     """The record as ASCII JSON, with unmasked sentences."""
     write_file(path, json.dumps(comparison.as_dict(), indent=2, allow_nan=False) + "\n")
 

@@ -56,15 +56,20 @@ def check_gates(gates: Gates, hit: str, made: Path) -> None:
     empty if the model decides it; `made` is the folder of the run, which may not exist yet."""
     if gates.baseline:
         _read_baseline(gates, parse_criterion(hit) if hit else None)
-    if not gates.junit:
+    check_junit(gates.junit, made)
+
+
+def check_junit(junit: str, made: Path) -> None:
+    """Refuses a JUnit file that can't be written; `made` is the folder of the run."""
+    if not junit:
         return
-    path, made = Path(gates.junit).resolve(), made.resolve()
+    path, made = Path(junit).resolve(), made.resolve()
     if path.is_dir():
-        raise InputError(f"--junit {gates.junit} is a folder; name a file")
+        raise InputError(f"--junit {junit} is a folder; name a file")
     if path.parent not in (made, *made.parents) and not path.parent.is_dir():
-        raise InputError(f"can't write --junit {gates.junit}: there is no folder {path.parent}")
+        raise InputError(f"can't write --junit {junit}: there is no folder {path.parent}")
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
-        raise InputError(f"can't write --junit {gates.junit}: {path.parent} can't be written; choose another")
+        raise InputError(f"can't write --junit {junit}: {path.parent} can't be written; choose another")
 
 
 def judge(

@@ -19,6 +19,7 @@ from backtalk.report.conversations import put_beside, turn_rows
 from backtalk.report.record import Report
 from backtalk.report.replies import PHASES
 from backtalk.report.run_page import READ_BY, render_run
+from backtalk.report.traffic import read_traffic
 from backtalk.report.verdict import as_dict, other_verdicts, verdict_of
 from backtalk.specs import command_of
 from backtalk.stats import Rate
@@ -183,6 +184,7 @@ def summarise(run: Run, findings: Sequence[Finding] | None = None) -> dict[str, 
         "scorer_fingerprint": run.rated_by[1],
         "scorer_measured": run.facts.get("scorer_measured") or {},
         **read_labels(run.folder),
+        **read_traffic(run.folder),
         "thresholds": run.facts["thresholds"],
         "reference": run.facts["reference"],
         "settings": {

@@ -46,6 +46,11 @@ ANSWERS = (
     "CREATE TABLE requests (phase TEXT PRIMARY KEY, sent INTEGER NOT NULL) WITHOUT ROWID",
 )
 """Tables of a run that queries a black box, made with its first query (store/answers.py)."""
+DRAWS = (
+    "CREATE TABLE draws (block INTEGER PRIMARY KEY, first INTEGER NOT NULL, draws INTEGER NOT NULL,"
+    " seconds REAL NOT NULL, data BLOB NOT NULL)",
+)
+"""The table of a risk estimate, made with its first block (store/draws.py)."""
 
 
 def build_database(path: Path, meta: Mapping[str, str], cases: Sequence[Case]) -> None:
@@ -116,7 +121,7 @@ def _check_schema(folder: Path, database: sqlite3.Connection) -> None:
     if version != FORMAT:
         why = f"{folder} was written in format {version} by another version; this one reads format {FORMAT}"
         raise InputError(f"{why}; use that version, or audit again with --fresh")
-    if schema not in (set(_SCHEMA), {*_SCHEMA, *ANSWERS}):
+    if schema not in (set(_SCHEMA), {*_SCHEMA, *ANSWERS}, {*_SCHEMA, *DRAWS}):
         raise damaged(folder, "it holds tables, views or triggers that are not backtalk's")
 
 

@@ -27,23 +27,29 @@ from backtalk.terminal import printable
 DATABASE = "run.sqlite"
 GENERATOR, ADVERSARY = "generator", "adversary"  # folders in a run that hold what it trained
 UNTUNED = "untuned"  # the run inside a run that played the untuned adversary from the same openings
-Kind = Literal["audit", "hardening", "rating"]
+PROPOSAL = "proposal"  # the folder in a risk estimate that holds the distributions that it trained
+TRAINED = (GENERATOR, ADVERSARY, UNTUNED, PROPOSAL)
+Kind = Literal["audit", "risk", "hardening", "rating"]
 KINDS: dict[str, Kind] = {DATABASE: "audit", "hardening.json": "hardening", "pairs.jsonl": "rating"}
-"""The file that only folders of a kind have."""
+"""The file that only folders of a kind have; a risk estimate also has a mark."""
 LOCK = ".lock"
 MARK = ".backtalk"  # holds the name of the command whose output folder it is
 SEARCH = "search.safetensors"  # the checkpoint of the block at work
+TRAFFIC = "traffic.json"  # how often ordinary inputs get its bad replies
 LABELS = "labels.json"  # what people said of its replies
 REPORT = "report.json"  # the report without its findings, for the app; built again if it is missing or stale
 OUTPUTS = (
     *(
         name + part
-        for name in ("summary.json", "report.html", REPORT, SEARCH, LABELS)
+        for name in ("summary.json", "report.html", REPORT, SEARCH, LABELS, TRAFFIC)
         for part in ("", PARTIAL)
     ),
     "log.txt",
 )
-_LEFTOVERS = {LOCK, "spec.yaml", "spec.yaml" + PARTIAL, DATABASE + PARTIAL, DATABASE + PARTIAL + "-journal"}
+_LEFTOVERS = {
+    *(name + part for name in ("spec.yaml", MARK) for part in ("", PARTIAL)),
+    *(LOCK, DATABASE + PARTIAL, DATABASE + PARTIAL + "-journal"),
+}
 """What a killed creation may leave, always with the lock: a lone spec.yaml belongs to its author."""
 UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a record raises if its bytes or its shape are not what was written."""
@@ -86,7 +92,8 @@ def one_line(why: object) -> str:
 
 def kind_of(folder: Path) -> Kind | None:
     """None if no command of backtalk wrote the folder."""
-    return next((kind for name, kind in KINDS.items() if (folder / name).is_file()), None)
+    found = next((kind for name, kind in KINDS.items() if (folder / name).is_file()), None)
+    return "risk" if found == "audit" and _read_mark(folder) == "risk" else found
 
 
 def check_run_folder(folder: Path) -> None:
@@ -129,7 +136,7 @@ def _check_empty(folder: Path) -> None:
 def check_no_other_files(folder: Path) -> None:
     """Before a run is replaced: other files would keep a new run from being made after the old is deleted."""
     ours = {DATABASE + ending for ending in ("", "-shm", "-wal", "-journal")}
-    ours |= {*OUTPUTS, GENERATOR, ADVERSARY, UNTUNED, *_LEFTOVERS}
+    ours |= {*OUTPUTS, *TRAINED, *_LEFTOVERS}
     others = {path.name for path in folder.iterdir()} - ours
     _refuse_others(f"{folder}", others, "beside its run; move them away first")
 

@@ -8,13 +8,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from backtalk.errors import InputError
 from backtalk.hits import parse_criterion
 from backtalk.output_file import write_whole
 from backtalk.specs import check_values, spec_values
 from backtalk.specs.audit import AuditSpec
+from backtalk.specs.risk import RiskSpec
 from backtalk.store.folder import damaged
 from backtalk.store.typed import read_record, read_stored, read_values
 from backtalk.terminal import printable
@@ -26,6 +27,7 @@ LONGEST = 4000  # characters of a text that can be searched
 STATUSES = ("found", "nothing", "failed", "skipped")
 KINDS: dict[str, type[Target] | type[Opening]] = {kind.kind: kind for kind in (Target, Opening)}
 RECORD = "record.json"  # the record of a training, beside the trained weights
+Verb = Literal["audit", "risk"]  # the command that made a run
 
 
 class Measured(TypedDict):
@@ -71,6 +73,18 @@ class Hardware(TypedDict, total=False):
     device: str
 
 
+class RiskFacts(TypedDict):
+    """What the draws of a risk estimate mean."""
+
+    counted: str  # what counts as bad
+    served: str  # how replies are chosen
+    distribution: str  # what inputs are drawn from
+    unit: str  # turn or conversation
+    parts: list[str]  # categories, whose risks are the columns of a draw
+    draws: int  # how many were planned
+    notes: list[str]
+
+
 class Facts(TypedDict, total=False):
     """Facts about the model and the search. Which ones a run has depends on its search."""
 
@@ -99,6 +113,7 @@ class Facts(TypedDict, total=False):
     openings: Openings
     weak: int
     in_memory: str
+    risk: RiskFacts
 
 
 class Stored(dict[str, Any]):
@@ -112,22 +127,42 @@ class Stored(dict[str, Any]):
         raise damaged(self._folder, f"its {self._what} have no {key!r}")
 
 
-def read_spec(text: str, folder: Path) -> Stored:
-    """An audit's spec with checked types. The search's settings stay plain values, so that showing a run
-    imports no search. No name from a run folder may run code (`Origin.RUN`)."""
+def read_spec(text: str, folder: Path, verb: Verb) -> Stored:
+    """A run's spec with checked types. No name from a run folder may run code (`Origin.RUN`)."""
     values = read_object(text)
+    if verb == "audit":
+        return _read_audit_spec(values, folder)
+    return Stored(_checked(RiskSpec, values, folder), folder, "settings")
+
+
+def read_verb(meta: Mapping[str, str]) -> Verb:
+    """The command that made a run; older runs are audits and do not name it."""
+    for verb in get_args(Verb):
+        if meta.get("verb", "audit") == verb:
+            found: Verb = verb
+            return found
+    raise ValueError("no command of backtalk made it")
+
+
+def _read_audit_spec(values: dict[str, Any], folder: Path) -> Stored:
+    """The search's settings stay plain values, so that showing a run imports no search."""
     own = values.pop("search", None)
     if not isinstance(own, dict) or not isinstance(own.get("name"), str):
         raise damaged(folder, "its spec names no search")
     if not all(isinstance(value, str | int | float) for value in own.values()):
         raise damaged(folder, "a setting of its search is neither text nor number")
+    checked = _checked(AuditSpec, values, folder)
+    return Stored({**checked, "search": marked(own, Origin.RUN)}, folder, "settings")
+
+
+def _checked(kind: type[AuditSpec | RiskSpec], values: dict[str, Any], folder: Path) -> dict[str, Any]:
     try:
-        checked = check_values(AuditSpec, marked(values, Origin.RUN), "its spec")
+        checked = check_values(kind, marked(values, Origin.RUN), "its spec")
     except InputError as error:
         raise damaged(folder, error) from None
     if "options" in checked:
         checked["options"] = spec_values(checked["options"])
-    return Stored({**checked, "search": marked(own, Origin.RUN)}, folder, "settings")
+    return checked
 
 
 def read_facts(text: str, folder: Path) -> Stored:

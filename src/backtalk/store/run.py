@@ -49,7 +49,8 @@ class Run(AbstractContextManager["Run"]):
                 raise ValueError(verdict)
         with reading(folder):
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            self.spec = records.read_spec(meta["spec"], folder)
+            self.verb = records.read_verb(meta)
+            self.spec = records.read_spec(meta["spec"], folder, self.verb)
             self.facts = records.read_facts(meta["facts"], folder)
             self.identity = str(meta["identity"])
             self.block_size = int(meta["block_size"])
@@ -73,6 +74,7 @@ class Run(AbstractContextManager["Run"]):
         block_size: int,
         fresh: bool = False,
         chosen: Sequence[str] = (),
+        verb: records.Verb = "audit",
     ) -> "Run":
         """Writes an empty run, whole or not at all, and opens it for writing. The folder may be new, empty
         or hold what a killed creation left; with `fresh` also a run, which is deleted. `chosen` are
@@ -90,7 +92,10 @@ class Run(AbstractContextManager["Run"]):
             lock = files.claim_run_folder(folder)
             with closed_on_error(partial(os.close, lock)):
                 write_whole(folder / "spec.yaml", records.as_yaml(spec))
+                if verb != "audit":
+                    write_whole(folder / files.MARK, f"{verb}\n")
                 meta = {
+                    "verb": verb,
                     "spec": records.as_json(spec),
                     "facts": records.as_json(facts),
                     "identity": identity,
@@ -104,9 +109,19 @@ class Run(AbstractContextManager["Run"]):
                 return cls(folder, lock)
 
     @classmethod
-    def open(cls, folder: Path, write: bool = False) -> "Run":
-        """Open a run that is there: to read, which never waits for the writer, or as the only writer."""
+    def open(cls, folder: Path, write: bool = False, verb: records.Verb = "audit") -> "Run":
+        """Open a run of a command that is there: to read, which never waits for the writer, or as the only
+        writer."""
         files.check_run_folder(folder)
+        run = cls._open(folder, write)
+        if run.verb != verb:
+            run.close()
+            what = {"audit": "an audit", "risk": "a risk estimate"}
+            raise InputError(f"{folder} is {what[run.verb]}, not {what[verb]}; name another run")
+        return run
+
+    @classmethod
+    def _open(cls, folder: Path, write: bool) -> "Run":
         if not write:
             try:
                 return cls(folder, None)
@@ -130,9 +145,9 @@ class Run(AbstractContextManager["Run"]):
         with writing(folder, "nothing new was begun"):
             db.check_header(folder)
             with os.fdopen(files.lock_folder(folder)):
-                for name in files.OUTPUTS:
+                for name in (*files.OUTPUTS, files.MARK):
                     (folder / name).unlink(missing_ok=True)
-                for name in (files.GENERATOR, files.ADVERSARY, files.UNTUNED):
+                for name in files.TRAINED:
                     if (folder / name).is_dir() and not (folder / name).is_symlink():
                         shutil.rmtree(folder / name)
                 for suffix in ("-shm", "-wal", "-journal", ""):  # the database last: until then it is a run

@@ -97,6 +97,16 @@ class App:
         if item.kind == "audit":
             with _showing():
                 return _html(self.reports.run(folder, item, request.values()))
+        if item.kind == "risk":
+            if item.done:
+                with _showing():
+                    return _html(self.reports.risk(folder, item))
+            why = "no draw is done yet"
+            return _html(
+                render_page(
+                    "waiting.html", request.path, "run.js", stamp=item.stamp, item=item, why=why, links=()
+                )
+            )
         if item.kind == "rating":
             return self._rate(request, key)
         links = self._links(key, folder)

@@ -18,9 +18,13 @@ from backtalk.report.hardening_page import render_hardening
 from backtalk.report.hardening_record import Row, read_hardening, read_summary
 from backtalk.report.page import App as Frame
 from backtalk.report.page import page_environment, read_part, render, style_sheet
+from backtalk.report.risk_page import render_risk
+from backtalk.report.risk_record import RiskEstimate
 from backtalk.report.run_page import render_comparison, render_run
 from backtalk.report.stored_findings import Query, StoredFindings
+from backtalk.risk.estimate import estimate
 from backtalk.runs.summary import ReportHead, read_head, stamp_of
+from backtalk.store import Run
 from backtalk.store.folder import kind_of
 from backtalk.web.run_list import Item
 
@@ -80,6 +84,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._heads: dict[Path, ReportHead] = {}
+        self._risks: dict[Path, tuple[str, RiskEstimate]] = {}  # with the stamps that they were read at
         self._lock = threading.Lock()
 
     def run(self, folder: Path, item: Item, values: Mapping[str, str]) -> str:
@@ -90,6 +95,15 @@ class Reports:
             page = findings.page(Query.of(values))
             app = frame(here, "page.js", "app.js", "run.js", cases=head.cases, stamp=item.stamp, shown=page)
             return render_run(head.report, app)
+
+    def risk(self, folder: Path, item: Item) -> str:
+        """The page of a risk estimate, by its draws until now."""
+        known = self._risks.get(folder)
+        if known is None or known[0] != item.stamp:
+            with Run.open(folder, verb="risk") as run:
+                known = self._risks[folder] = item.stamp, estimate(run)
+        app = frame(f"/run/{item.key}", "page.js", "app.js", "run.js", stamp=item.stamp)
+        return render_risk(known[1], app)
 
     def comparison(self, before: Path, after: Path, here: str) -> str:
         """Two runs side by side, with the cost of their hardening if they belong to one."""

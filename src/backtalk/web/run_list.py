@@ -20,6 +20,7 @@ from backtalk.errors import InputError
 from backtalk.hardening.folder import FACTS as HARDENING
 from backtalk.rating.folder import KEY, MOST_BYTES, PAIRS
 from backtalk.report.hardening_record import LARGEST, read_hardening
+from backtalk.report.risk_record import number
 from backtalk.specs import command_of
 from backtalk.store.database import connect_to_read
 from backtalk.store.folder import UNREADABLE, check_run_folder, is_locked, kind_of
@@ -88,6 +89,26 @@ class Spec:
     hit: str = ""
 
 
+@dataclass(frozen=True)
+class RiskSpec:
+    model: str = ""
+    hit: str = ""
+
+
+@dataclass(frozen=True)
+class Risk:
+    draws: int
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of the key `risk` in summary.json."""
+
+    per: float
+    estimate: float
+    upper: float
+
+
 class Found(NamedTuple):
     kind: str
     name: str
@@ -150,7 +171,8 @@ def describe(key: str, kind: str, name: str, folder: Path) -> Item:
         changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC).isoformat(timespec="microseconds")
     item = Item(key, kind, name, changed=changed)
     try:
-        return {"audit": _audit, "hardening": _hardening, "rating": _rating}[kind](item, folder)
+        read = {"audit": _audit, "risk": _risk, "hardening": _hardening, "rating": _rating}[kind]
+        return read(item, folder)
     except (InputError, *UNSHOWABLE) as error:
         return replace(item, note=str(error) if isinstance(error, InputError) else "its files can't be read")
 
@@ -183,6 +205,39 @@ def _audit(item: Item, folder: Path) -> Item:
         result=f"{hit.hits:,} of {hit.n:,} hit" if hit else "",
         changed=str(meta["changed"]),
         command=f"{command_of(values, read_names(meta['chosen']))} --out {shlex.quote(str(folder))}",
+    )
+
+
+def _risk(item: Item, folder: Path) -> Item:
+    check_run_folder(folder)
+    with closing(connect_to_read(folder)) as database:
+        meta = dict(database.execute("SELECT key, value FROM meta"))
+        there = database.execute("PRAGMA table_info(draws)").fetchone()
+        query = "SELECT coalesce(sum(draws), 0) FROM draws"
+        (done,) = database.execute(query).fetchone() if there else (0,)
+    values, facts, state = read_object(meta["spec"]), read_object(meta["facts"]), meta["state"]
+    spec, planned, found = read_record(RiskSpec, values), read_record(Risk, facts["risk"]).draws, None
+    if state not in STATES:
+        raise ValueError("not a run")
+    if state == "running" and not is_locked(folder):
+        state = "waiting"
+    if state != "running":
+        with suppress(FileNotFoundError):
+            found = read_record(Numbers, read_plain(folder / "summary.json").get("risk"))
+    told = (
+        "" if found is None else f"{number(found.estimate)}, at most {number(found.upper)} per {found.per:,g}"
+    )
+    return replace(
+        item,
+        state=state,
+        note=str(meta["note"]),
+        model=spec.model,
+        criterion=spec.hit,
+        done=min(int(done), planned),
+        total=planned,
+        result=told,
+        changed=str(meta["changed"]),
+        command=f"{command_of(values, read_names(meta['chosen']), 'risk')} --out {shlex.quote(str(folder))}",
     )
 
 

@@ -25,6 +25,11 @@ class Stepper(Protocol):
     def next(self, words: Tensor, state: Any) -> tuple[Tensor, Any]: ...
 
 
+class Probabilities(Protocol):
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(rows, V) logits -> (rows, V) probabilities in float64."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Sampling options; the defaults give the model's own distribution."""
@@ -49,7 +54,7 @@ def sample(
     seeds: Sequence[int],
     max_length: int,
     device: torch.device,
-    sampling: Sampling | None = None,
+    sampling: Probabilities | None = None,
     allowed: Tensor | None = None,
 ) -> Tensor:
     """As `greedy`, each row sampled with its seed. With `allowed` (V,) a row is `max_length` such words."""

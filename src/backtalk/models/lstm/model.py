@@ -11,10 +11,12 @@ from torch import Tensor
 from backtalk.data.tokenise import Recipe
 from backtalk.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from backtalk.errors import InputError
-from backtalk.models.lstm.decode import Sampling, beam, greedy, sample, trim
+from backtalk.models.lstm.decode import Probabilities, beam, greedy, sample, trim
 from backtalk.models.lstm.language_model import LSTMLanguageModel
 from backtalk.models.lstm.scoring import TargetScorer
 from backtalk.models.lstm.seq2seq import Seq2Seq
+from backtalk.models.lstm.tree import tree_log_probs
+from backtalk.models.prefix_tree import PrefixTree, Served
 from backtalk.types import Access, Dialogue
 
 BATCH = 256  # dialogues answered at once
@@ -70,6 +72,23 @@ class LocalModel(TargetScorer):
             result += [row[: len(own)] for row, own in zip(scores, ids, strict=True)]
         return result
 
+    def tree_log_probs(self, inputs: Sequence[Dialogue] | Tensor, tree: PrefixTree, served: Served) -> Tensor:
+        """(inputs, sequences), float64: log P of each sequence of a tree after dialogues, or rows of ids."""
+        rows = inputs if isinstance(inputs, Tensor) else self.encode_dialogues(inputs)
+        return tree_log_probs(self.network, rows, tree, served)
+
+    def sample_served(self, dialogues: Sequence[Dialogue], seeds: Sequence[int], served: Served) -> list[str]:
+        """Sampled replies, a seed a dialogue."""
+        inputs = self.encode_dialogues(dialogues)
+        return [self.read(ids) for ids in self.sample_ids(inputs, seeds, served)]
+
+    def reply_sequences(self, text: str) -> list[list[int]]:
+        return [self.encode_target(text)]
+
+    @property
+    def longest_reply(self) -> int:
+        return self.max_output
+
     def encode_input(self, text: str) -> list[int]:
         return self.vocabulary.ids(self.recipe.words(text))
 
@@ -102,7 +121,7 @@ class LocalModel(TargetScorer):
         return self.sample_ids(inputs, None)
 
     def sample_ids(
-        self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Sampling | None = None
+        self, inputs: Tensor, seeds: Sequence[int] | None, sampling: Probabilities | None = None
     ) -> list[list[int]]:
         """Sampled replies, a seed a row; greedy ones without seeds."""
         network, longest, found = self.network, self.max_output, list[list[int]]()

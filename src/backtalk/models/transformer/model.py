@@ -8,7 +8,7 @@ A trigger replaces the user's text in a prompt, between template, system prompt 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -19,12 +19,14 @@ from torch import Tensor
 
 from backtalk.errors import InputError
 from backtalk.models.gpu.fused_layers import Fused, draft_of, fuse_layers, has_adapter
+from backtalk.models.prefix_tree import PrefixTree, Served
 from backtalk.models.transformer import layout, memory
 from backtalk.models.transformer.generation import SamplingConfig, Task, write
 from backtalk.models.transformer.layout import NO_TOKEN, PromptLayout
 from backtalk.models.transformer.prompts import Prompts, keep_newest, make_prompts, text_of
 from backtalk.models.transformer.scoring import Batch, LogitReader, Row, make_batch, token_log_probs
 from backtalk.models.transformer.stepping import Stepper, filled
+from backtalk.models.transformer.tree import TreeReader
 from backtalk.models.transformer.triggers import TransformerLanguageModel, TriggerScorer
 from backtalk.models.transformer.widened import HALF, widened
 from backtalk.specs import ModelOptions
@@ -57,6 +59,7 @@ class TransformerModel:
     unknown_id: int | None = None
     _warned: bool = field(default=False, kw_only=True)
     _stepper: Stepper | None = field(default=None, kw_only=True)
+    _tree: TreeReader | None = field(default=None, kw_only=True)
 
     @property
     def device(self) -> torch.device:
@@ -212,10 +215,15 @@ class TransformerModel:
         return [self.read(ids) for ids in written]
 
     def continued(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: SamplingConfig
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: SamplingConfig,
+        banned: Collection[int] | None = None,
     ) -> list[list[int]]:
-        """The tokens that continue each prompt; a row depends on its own seed alone."""
-        special = {*self.tokenizer.all_special_ids} - self.prompts.stops
+        """The tokens that continue each prompt; a row depends on its own seed alone. Special tokens are
+        `banned` unless others are named."""
+        special = {*self.tokenizer.all_special_ids} - self.prompts.stops if banned is None else banned
         if self._stepper is None or self._stepper.network is not self.network:
             self._stepper = Stepper(self.network)
         stepper = self._stepper
@@ -227,6 +235,44 @@ class TransformerModel:
         lengths = [filled(len(prompt), self.device) for prompt in prompts]
         need = partial(self.footprint.writing, new=sampling.most)
         return memory.run_batches(lengths, need, continue_rows, self.device, memory.WRITTEN_TOKENS)
+
+    def sample_served(self, dialogues: Sequence[Dialogue], seeds: Sequence[int], served: Served) -> list[str]:
+        """Sampled replies, a seed a dialogue."""
+        if self.is_encoder_decoder:
+            if served != Served():
+                raise InputError(f"{self.name} has an encoder; its replies are sampled at temperature 1 only")
+            return self.sample(dialogues, seeds)
+        config = SamplingConfig(served.temperature, served.top_p, 1.0, 0, self.options.max_reply)
+        known = {dialogue: self.prompt_ids(dialogue) for dialogue in dict.fromkeys(dialogues)}
+        prompts = [known[dialogue] for dialogue in dialogues]
+        return [self.read(ids) for ids in self.continued(prompts, seeds, config, ())]
+
+    @property
+    def longest_reply(self) -> int:
+        return self.options.max_reply
+
+    def reply_sequences(self, text: str) -> list[list[int]]:
+        *ids, end = self.reply_ids(text)
+        return [[*ids, stop] for stop in (end, *sorted(self.prompts.stops - {end}))]
+
+    def tree_log_probs(self, inputs: Sequence[Dialogue] | Tensor, tree: PrefixTree, served: Served) -> Tensor:
+        """(inputs, sequences), float64: log P of each sequence of a tree after dialogues."""
+        if isinstance(inputs, Tensor) or self.is_encoder_decoder:
+            raise InputError(f"{self.name} has an encoder, whose replies are no tree; use --hit toxic-0.5")
+        if self._tree is None or self._tree.network is not self.network:
+            self._tree = TreeReader(self.network, self.filler)
+        reader = self._tree
+        prompts = [self.prompt_ids(dialogue) for dialogue in inputs]
+
+        def read(rows: list[int]) -> list[Tensor]:
+            step, found = reader.at_once(tree), list[Tensor]()
+            for start in range(0, len(rows), step):
+                found += reader.log_probs([prompts[row] for row in rows[start : start + step]], tree, served)
+            return found
+
+        lengths = [len(prompt) + tree.nodes for prompt in prompts]
+        need = partial(self.footprint.scoring, scored=tree.nodes)
+        return torch.stack(memory.run_batches(lengths, need, read, self.device))
 
     def fuse_layers(self) -> Fused:
         """Computes in fewer kernels on a GPU. Captured steps are dropped if anything changed."""

@@ -63,6 +63,7 @@ BEFORE = {
     "harden": "--model=tiny --targets=targets.txt --data=pairs.tsv --measure=4 --rounds=1 --batch=4 "
     f"--limit=3 {SMALL}",
     "chat": "--model=tiny --say=hello",
+    "risk": "--model=tiny --targets=targets.txt --device=cpu --draws=4",
     "serve-model": "--device=cpu",
     "rate": "--inputs=targets.txt",
 }
@@ -79,6 +80,7 @@ BEHIND = {
     "audit": "--max-time=2s --limit=1",
     "train": "--limit=5",
     "harden": "--max-time=2s --iterations=1",
+    "risk": "--max-time=2s",
     # A server that starts would not end; its port is taken.
     "serve": "--port={port}",
     "serve-model": "--port={port}",

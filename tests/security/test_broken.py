@@ -94,6 +94,14 @@ def test_scores_that_are_not_finite_never_pass(more: list[str], capsys: pytest.C
     assert (summary["scored"], summary["failed"]) == (0, 3)
 
 
+def test_chances_that_are_not_finite_are_no_risk(capsys: pytest.CaptureFixture[str]) -> None:
+    ours(**{name: weights(name).float() * 0 + 3e38 for name in ("output.weight", "output.bias")})
+    estimate = ["--targets", "never.txt", "--inputs", "turns.txt", "--device", "cpu", "--out", "run"]
+    Path("turns.txt").write_text("hello\nbye\n")
+    assert run(["risk", "--model", "model", *estimate]) == 2
+    assert "not finite" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("search", [["gibbs", "--hit", "o-greedy"], ["utterances", "--max-queries", "20"]])
 @pytest.mark.parametrize("broken", ["weights", "activations"])
 def test_nor_do_those_of_a_hugging_face_model(

@@ -61,6 +61,9 @@ class Counted(Protocol):
 class ReadsTrees(Protocol):
     """A model that reads the replies of a prefix tree at once."""
 
+    @property
+    def name(self) -> str: ...
+
     def unknown_words(self, text: str) -> list[str]: ...
 
     def reply_sequences(self, text: str) -> Sequence[Sequence[int]]:
@@ -101,6 +104,8 @@ class Listed:
         own = batch.ids is not None and isinstance(self.model, LocalModel)
         inputs = batch.ids if own and batch.ids is not None else batch.dialogues
         found = self.model.tree_log_probs(inputs, self.tree, self.served).exp().cpu().numpy()
+        if not np.isfinite(found).all():
+            raise InputError(f"{self.model.name} gave chances that are not finite numbers; check its weights")
         by_target = np.zeros((len(found), len(self.targets)))
         np.add.at(by_target.T, self.owner, found.T)
         numbers = {name: number for number, name in enumerate(self.parts)}
